@@ -1,0 +1,102 @@
+package workflow
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/schedulerd/schedulerd/internal/core/resource"
+)
+
+// Run is one execution of a workflow, as its scheduler sees it.
+type Run struct {
+	Identity            Identity
+	Params              map[string]any
+	Resume              *Checkpoint // where to go on; nil: from the start
+	Timeout             time.Duration
+	CompensationTimeout time.Duration
+	Resources           *resource.Set
+	Log                 *slog.Logger
+	Output              Output
+	Journal             Journal
+}
+
+// Journal is what a run reports to. Its methods are called from the run's goroutines.
+type Journal interface {
+	// Checkpoint makes c durable and returns then. It is called before the task of every state but the first one of a
+	// fresh run, whose start was recorded already, and whenever a timer is armed.
+	Checkpoint(ctx context.Context, c *Checkpoint) error
+	// Event tells what happened. It does not block.
+	Event(e Event)
+}
+
+// Outcome is how a run ended.
+type Outcome uint8
+
+// The outcomes of a run.
+const (
+	Succeeded Outcome = iota + 1
+	Failed
+	Cancelled
+	TimedOut
+	Lost
+)
+
+// End is how a run ended, with what.
+type End struct {
+	Outcome Outcome
+	Exit    string // the exit reached
+	State   string // the last state entered
+	Result  any    // the last result
+	Err     error  // why it failed
+}
+
+// Checkpoint is where a run stands: enough to go on after a crash. It is a plain value that can be stored.
+type Checkpoint struct {
+	State         string         // the state entered
+	Transitions   int            // states entered so far
+	Entered       time.Time      // when
+	Deadline      time.Time      // of the armed timer; zero: none
+	Retries       int            // of the current timer, in a row
+	Results       map[string]any // by state
+	Result        any            // of the state before
+	Compensations []Compensation // oldest first
+	Inner         *Checkpoint    // of a nested workflow or timer workflow in this state
+}
+
+// Compensation is a completed state that has a compensate task.
+type Compensation struct {
+	State  string
+	Result any
+}
+
+// EventType is what happened in a run.
+type EventType uint8
+
+// The events of a run.
+const (
+	StateEntered EventType = iota + 1
+	AttemptStarted
+	AttemptSucceeded
+	AttemptFailed
+	AttemptCancelled
+	RetryScheduled
+	TimerArmed
+	TimerFired
+	SplitDecided
+	Compensated
+	CompensationFailed
+	Resumed
+	Progress
+)
+
+// Event is something that happened in a run.
+type Event struct {
+	Time     time.Time
+	Type     EventType
+	State    string
+	Attempt  int
+	Err      string
+	Detail   string
+	Duration time.Duration
+}
