@@ -1,0 +1,160 @@
+// Package internal_test holds the rules of docs/architecture.md that an import
+// can break. Test files may import what they like.
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/schedulerd/schedulerd/"
+
+// arrows says which of the module's own packages each part may import, beside
+// itself and what is below it. Names are path prefixes; the longest that fits a
+// package is its part.
+var arrows = map[string][]string{
+	"cmd/schedulerd":    {"internal/server"},
+	"cmd/schedctl":      {"internal/schedctl"},
+	"internal/server":   {"internal/service", "internal/core", "internal/task", "internal/store", "internal/manifest", "gen/go", "web"},
+	"internal/service":  {"internal/core", "internal/manifest", "gen/go/schedulerd/v1"},
+	"internal/task":     {"internal/core", "gen/go/schedulerd/v1"},
+	"internal/store":    {"internal/core/store", "gen/go/schedulerd/store"},
+	"internal/manifest": {"internal/core", "gen/go/schedulerd/v1"},
+	"internal/schedctl": {"internal/manifest", "gen/go/schedulerd/v1"},
+
+	// The core depends on nothing around it, and its pure parts on nothing at all.
+	"internal/core":          {"gen/go/schedulerd/store"},
+	"internal/core/schedule": {},
+	"internal/core/flow":     {"internal/core/schedule"},
+
+	"gen/go": {},
+	"web":    {},
+}
+
+// The parts of the tree that hold no packages other packages build on.
+var outside = []string{"examples", "test"}
+
+// keptOut lists what must not be among the dependencies of a part, however indirect.
+var keptOut = map[string][]string{
+	"internal/core": {
+		"google.golang.org/grpc",
+		"github.com/cockroachdb/pebble",
+		"go.etcd.io/etcd",
+		module + "gen/go/schedulerd/v1",
+	},
+	"internal/schedctl": {"github.com/cockroachdb/pebble", "go.etcd.io/etcd"},
+}
+
+// onlyIn lists the libraries that may be imported in a few places only.
+var onlyIn = map[string][]string{
+	"github.com/gorhill/cronexpr":   {"internal/core/schedule"},
+	"github.com/cockroachdb/pebble": {"internal/store/pebble"},
+	"go.etcd.io/etcd":               {"internal/store/etcd"},
+	"github.com/spf13/cobra":        {"cmd", "internal/schedctl"},
+	"buf.build/go/protoyaml":        {"internal/manifest"},
+	"go.yaml.in/yaml":               {"internal/manifest", "internal/schedctl"},
+	"gopkg.in/yaml.v3":              {},
+	"sigs.k8s.io/yaml":              {},
+}
+
+// functional lists the parts that take time, chance and the outside world as
+// arguments, and the packages that would bring them in by the back door.
+var (
+	functional = []string{"internal/core/flow", "internal/core/schedule"}
+	impure     = []string{"os", "net", "log", "sync", "math/rand", "crypto/rand"}
+)
+
+func TestArchitecture(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		part, known := partOf(name)
+		if !known {
+			if !withinAny(name, outside) {
+				t.Errorf("%s belongs to no part: add it to the table of arrows", name)
+			}
+			continue
+		}
+		for _, imported := range p.Imports {
+			if own, ok := strings.CutPrefix(imported, module); ok {
+				if !within(own, part) && !withinAny(own, arrows[part]) {
+					t.Errorf("%s imports %s: %s may import %v", name, own, part, arrows[part])
+				}
+			}
+			for library, places := range onlyIn {
+				if within(imported, library) && !withinAny(name, places) {
+					t.Errorf("%s imports %s, which only %v may", name, imported, places)
+				}
+			}
+			if withinAny(name, functional) && withinAny(imported, impure) {
+				t.Errorf("%s imports %s: it is a pure function of its arguments", name, imported)
+			}
+		}
+		for place, libraries := range keptOut {
+			if !within(name, place) {
+				continue
+			}
+			for _, library := range libraries {
+				if slices.ContainsFunc(p.Deps, func(d string) bool { return within(d, library) }) {
+					t.Errorf("%s depends on %s, which %s must not", name, library, place)
+				}
+			}
+		}
+	}
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string // direct, without those of tests
+	Deps       []string // all, without those of tests
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	// -e: a package that does not compile still tells its imports.
+	list := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
+	list.Dir = ".."
+	out, err := list.Output()
+	if err != nil {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); err == io.EOF {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if p.ImportPath != module+"internal" { // this test
+			packages = append(packages, p)
+		}
+	}
+}
+
+// partOf finds the part with the longest name around a package.
+func partOf(name string) (string, bool) {
+	for ; name != "."; name = path.Dir(name) {
+		if _, ok := arrows[name]; ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// within says whether a package is dir or below it. Major versions count as below.
+func within(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+func withinAny(name string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return within(name, dir) })
+}
