@@ -11,8 +11,8 @@ mkdir -p bin/docs-blocks
 # blank so that the lines in errors are those of the page.
 git ls-files README.md CONTRIBUTING.md 'docs/*.md' 'examples/*.md' | while read -r page; do
 	awk -v base="bin/docs-blocks/${page//\//__}" '
-		/^[ \t]*```yaml[ \t]*$/ { start = NR; block = ""; inside = 1; next }
-		inside && /^[ \t]*```[ \t]*$/ {
+		/^ *```yaml *$/ { start = NR; indent = index($0, "`") - 1; block = ""; inside = 1; next }
+		inside && /^ *``` *$/ {
 			inside = 0
 			if (block ~ /(^|\n)flows:/) {
 				file = base "-" start ".yaml"
@@ -22,7 +22,7 @@ git ls-files README.md CONTRIBUTING.md 'docs/*.md' 'examples/*.md' | while read 
 			}
 			next
 		}
-		inside { block = block $0 "\n" }
+		inside { block = block substr($0, indent + 1) "\n" }
 	' "$page"
 done
 

@@ -49,4 +49,6 @@ watch=$!
 while kill -0 "$daemon" 2>/dev/null && kill -0 "$watch" 2>/dev/null; do
 	sleep 0.5
 done
-kill -0 "$daemon" 2>/dev/null || tail -n 3 "$log"
+if ! kill -0 "$daemon" 2>/dev/null; then
+	wait "$daemon" || fail "schedulerd ended with exit code $?"
+fi
