@@ -2178,7 +2178,7 @@ var File_schedulerd_v1_task_proto protoreflect.FileDescriptor
 
 const file_schedulerd_v1_task_proto_rawDesc = "" +
 	"\n" +
-	"\x18schedulerd/v1/task.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cschedulerd/v1/resource.proto\"\xb2\x05\n" +
+	"\x18schedulerd/v1/task.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x05\n" +
 	"\x04Task\x12-\n" +
 	"\x04exec\x18\x01 \x01(\v2\x17.schedulerd.v1.ExecTaskH\x00R\x04exec\x12-\n" +
 	"\x04http\x18\x02 \x01(\v2\x17.schedulerd.v1.HttpTaskH\x00R\x04http\x12-\n" +
@@ -2481,7 +2481,6 @@ func file_schedulerd_v1_task_proto_init() {
 	if File_schedulerd_v1_task_proto != nil {
 		return
 	}
-	file_schedulerd_v1_resource_proto_init()
 	file_schedulerd_v1_task_proto_msgTypes[0].OneofWrappers = []any{
 		(*Task_Exec)(nil),
 		(*Task_Http)(nil),
