@@ -8,6 +8,8 @@ BUF         := go tool -modfile=tools/go.mod buf
 STATICCHECK := go tool -modfile=$(CURDIR)/tools/lint/go.mod staticcheck
 GOFUMPT     := go tool -modfile=tools/lint/go.mod gofumpt
 API_IMAGE   := api/schedulerd.v1.binpb
+# The underscore hides it from ./... in Go.
+REGENERATED := bin/_generated
 # Folders with a go.mod and Go code of their own.
 MODULES     := $(filter-out tools/lint,$(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod'))))
 
@@ -40,11 +42,11 @@ api-image: ## Record the API in proto/ as the one that must not break
 
 .PHONY: check-generate
 check-generate: ## Fail when gen/ or the API image is not what proto/ says
-	@rm -rf bin/generated
-	$(BUF) generate --output bin/generated
-	$(BUF) build proto --exclude-source-info -o bin/generated/$(notdir $(API_IMAGE))
-	@diff -r bin/generated/gen/go gen/go || { echo 'gen/ is out of date: run make generate' >&2; exit 1; }
-	@cmp bin/generated/$(notdir $(API_IMAGE)) $(API_IMAGE) || { echo 'the API image is out of date: run make api-image' >&2; exit 1; }
+	@rm -rf $(REGENERATED)
+	$(BUF) generate --output $(REGENERATED)
+	$(BUF) build proto --exclude-source-info -o $(REGENERATED)/$(notdir $(API_IMAGE))
+	@diff -r $(REGENERATED)/gen/go gen/go || { echo 'gen/ is out of date: run make generate' >&2; exit 1; }
+	@cmp $(REGENERATED)/$(notdir $(API_IMAGE)) $(API_IMAGE) || { echo 'the API image is out of date: run make api-image' >&2; exit 1; }
 
 .PHONY: lint
 lint: ## Check format, style and API compatibility

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +119,7 @@ type goPackage struct {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
+	visitSources(t)
 	// -e: a package that does not compile still tells its imports.
 	list := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
 	list.Dir = ".."
@@ -137,6 +141,27 @@ func listPackages(t *testing.T) []goPackage {
 		if p.ImportPath != module+"internal" { // this test
 			packages = append(packages, p)
 		}
+	}
+}
+
+// visitSources looks at every Go file, because go test remembers a result until
+// what the test itself looked at changes, and it is a child process that reads them.
+func visitSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+		switch name := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "data" || name == "node_modules"):
+			return fs.SkipDir
+		case strings.HasSuffix(name, ".go"):
+			_, err = os.Stat(file)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -26,14 +26,16 @@ func TestReport(t *testing.T) {
 				{"Action":"output","Package":"p","Test":"TestB","Output":"no java\n"}
 				{"Action":"skip","Package":"p","Test":"TestB"}
 				` + ok, false,
-			[]string{"no java", "skipped: p TestB", "1 passed, 0 failed, 1 skipped"}, "",
+			[]string{"no java", "skipped: p TestB", "1 passed, 0 failed, 1 skipped"},
+			"",
 		},
 		{
 			"failed test", `{"Action":"run","Package":"p","Test":"TestB"}
 				{"Action":"output","Package":"p","Test":"TestB","Output":"got 2, want 3\n"}
 				{"Action":"fail","Package":"p","Test":"TestB"}
 				` + failing, false,
-			[]string{"got 2, want 3", "fail  p  1.2s", "failed: p TestB", "0 passed, 1 failed, 0 skipped"}, "broken",
+			[]string{"got 2, want 3", "fail  p  1.2s", "failed: p TestB", "0 passed, 1 failed, 0 skipped"},
+			"broken",
 		},
 		{
 			"subtests count, their parent does not", `{"Action":"run","Package":"p","Test":"T"}
@@ -43,7 +45,8 @@ func TestReport(t *testing.T) {
 				{"Action":"pass","Package":"p","Test":"T/a"}
 				{"Action":"pass","Package":"p","Test":"T"}
 				` + ok, true,
-			[]string{"1 passed, 0 failed, 0 skipped"}, "",
+			[]string{"1 passed, 0 failed, 0 skipped"},
+			"",
 		},
 		{
 			"a parent fails by its own fault once", `{"Action":"run","Package":"p","Test":"T"}
@@ -55,17 +58,20 @@ func TestReport(t *testing.T) {
 				{"Action":"pass","Package":"p","Test":"U/a"}
 				{"Action":"fail","Package":"p","Test":"U"}
 				` + failing, false,
-			[]string{"failed: p T/a", "failed: p U\n", "1 passed, 2 failed, 0 skipped"}, "failed: p T\n",
+			[]string{"failed: p T/a", "failed: p U\n", "1 passed, 2 failed, 0 skipped"},
+			"failed: p T\n",
 		},
 		{
 			"a panic leaves a test without a verdict", `{"Action":"run","Package":"p","Test":"TestB"}
 				{"Action":"output","Package":"p","Test":"TestB","Output":"panic: boom\n"}
 				` + failing, false,
-			[]string{"panic: boom", "failed: p TestB", "0 passed, 1 failed, 0 skipped"}, "",
+			[]string{"panic: boom", "failed: p TestB", "0 passed, 1 failed, 0 skipped"},
+			"",
 		},
 		{
 			"go test died", `{"Action":"run","Package":"p","Test":"TestB"}` + "\n", false,
-			[]string{"failed: p TestB", "0 passed, 1 failed, 0 skipped"}, "",
+			[]string{"failed: p TestB", "0 passed, 1 failed, 0 skipped"},
+			"",
 		},
 		{
 			"build failure", `{"ImportPath":"p","Action":"build-output","Output":"p.go:1: undefined: x\n"}
@@ -73,7 +79,8 @@ func TestReport(t *testing.T) {
 				{"Action":"output","Package":"p","Output":"FAIL\tp [build failed]\n"}
 				{"Action":"fail","Package":"p","FailedBuild":"p"}
 				`, false,
-			[]string{"undefined: x", "broken: p", "0 passed, 1 failed, 0 skipped"}, "",
+			[]string{"undefined: x", "broken: p", "0 passed, 1 failed, 0 skipped"},
+			"",
 		},
 	}
 	for _, tt := range tests {
