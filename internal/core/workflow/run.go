@@ -12,13 +12,21 @@ import (
 type Run struct {
 	Identity            Identity
 	Params              map[string]any
-	Resume              *Checkpoint // where to go on; nil: from the start
-	Timeout             time.Duration
-	CompensationTimeout time.Duration
+	Resume              *Checkpoint   // where to go on; nil: from the start. An empty one resumes a run that crashed in its first state
+	Timeout             time.Duration // since Identity.Start; 0: none
+	CompensationTimeout time.Duration // 0: DefaultCompensationTimeout
 	Resources           *resource.Set
-	Log                 *slog.Logger
-	Output              Output
-	Journal             Journal
+	Flows               func(id string) (*Callee, error) // finds what a FlowCall calls; nil: there are no other flows
+	Log                 *slog.Logger                     // nil: none
+	Output              Output                           // nil: none
+	Journal             Journal                          // nil: none
+}
+
+// Callee is another flow as a FlowCall runs it.
+type Callee struct {
+	Workflow  *Workflow
+	Params    map[string]any
+	Resources *resource.Set
 }
 
 // Journal is what a run reports to. Its methods are called from the run's goroutines.
@@ -61,13 +69,24 @@ type Checkpoint struct {
 	Results       map[string]any // by state
 	Result        any            // of the state before
 	Compensations []Compensation // oldest first
+	Rollback      *Rollback      // set once compensation has begun
 	Inner         *Checkpoint    // of a nested workflow or timer workflow in this state
 }
 
 // Compensation is a completed state that has a compensate task.
 type Compensation struct {
 	State  string
+	Visit  int // Transitions when it was entered
 	Result any
+}
+
+// Rollback is how a run whose compensation has begun will end. Such a run is resumed with the compensations that are left,
+// never with its states.
+type Rollback struct {
+	Outcome Outcome
+	Exit    string
+	Err     string
+	Undone  []string // compensations that failed: state and cause
 }
 
 // EventType is what happened in a run.
