@@ -86,7 +86,7 @@ type Split struct {
 
 // Branch is one branch of a split.
 type Branch struct {
-	Name string // empty: its index. In a ForEach: a prefix of the index
+	Name string // empty: its index. In a ForEach the index is appended: "city-3"
 	Work Work   // a *Step, *Nested or *FlowCall
 }
 
