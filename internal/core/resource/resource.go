@@ -1,5 +1,3 @@
-// Package resource holds what a flow's tasks share: things set up once when the scheduler starts and torn down once when it
-// stops, in reverse order.
 package resource
 
 import (
@@ -15,29 +13,17 @@ type Resource interface {
 	Teardown(ctx context.Context) error
 }
 
-// Guard is a resource that admits calls to a target: a circuit breaker, a rate limit, or both.
-type Guard interface {
-	// Acquire waits for the right to make one call. Done must be called with how the call ended, exactly once.
-	Acquire(ctx context.Context) (done func(CallOutcome), err error)
-}
-
-// CallOutcome is how a guarded call ended.
-type CallOutcome int
-
-// The outcomes of a guarded call. A cancelled one counts for neither side.
-const (
-	CallSucceeded CallOutcome = iota
-	CallFailed
-	CallCancelled
-)
-
-// Declaration names a resource and bounds its setup and teardown.
+// Declaration names a resource, bounds its setup and teardown, and says what guards calls to it.
 type Declaration struct {
 	Name            string
 	Resource        Resource
 	SetupTimeout    time.Duration // 0: DefaultTimeout
 	TeardownTimeout time.Duration // 0: DefaultTimeout
+	Guard           Guard         // nil: none
 }
 
 // DefaultTimeout bounds a setup or teardown that sets no bound itself.
 const DefaultTimeout = 30 * time.Second
+
+// AbandonAfter is how long a setup or teardown may go on after its bound before it is left alone.
+const AbandonAfter = time.Second
