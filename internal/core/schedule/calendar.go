@@ -1,0 +1,124 @@
+package schedule
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorhill/cronexpr"
+)
+
+// This is the only file that knows cronexpr, and cronexpr is what knows the
+// calendar: Compile asks it which seconds, minutes, hours, days, months and
+// years a field means, and keeps the answers as bit sets in which Next looks
+// up. Asked at every fire time instead, it would cost 250 to 310 ns a call where
+// the day fields are open, and 600 to 3,300 ns with 1 to 6 allocations where
+// they are restricted, since it builds, fills and sorts a map for each month it
+// meets; a look-up costs 10 to 40 ns and never allocates.
+//
+// It is asked only in ways in which it is right: text that this package wrote
+// (numbers without leading zeros, ascending ranges, seven fields), about wall
+// time labelled UTC, on an expression that no other goroutine sees, since its
+// Next writes to itself. The faults that this keeps out are listed in doc.go.
+
+// fireTimes asks cronexpr for all fire times, at most n, of a text.
+func fireTimes(text string, n uint) []time.Time {
+	return cronexpr.MustParse(text).NextN(time.Date(FirstYear-1, 12, 31, 23, 59, 59, 0, time.UTC), n)
+}
+
+// answers remembers what cronexpr said about a field. Flows share few texts:
+// the bound only keeps hostile ones from filling the memory.
+type answers[V any] struct {
+	mu   sync.RWMutex
+	said map[string]V
+}
+
+const maxAnswers = 4096
+
+func (a *answers[V]) get(text string, ask func() V) V {
+	a.mu.RLock()
+	v, ok := a.said[text]
+	a.mu.RUnlock()
+	if ok {
+		return v
+	}
+	v = ask()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.said == nil || len(a.said) >= maxAnswers {
+		a.said = make(map[string]V)
+	}
+	a.said[strings.Clone(text)] = v
+	return v
+}
+
+var (
+	clockAnswers [hour + 1]answers[uint64]
+	monthAnswers answers[uint16]
+	yearAnswers  answers[yearSet]
+	dayAnswers   answers[*dayTable]
+)
+
+// clockSet gives the values of a second, minute or hour field.
+func clockSet(f int, text string) uint64 {
+	return clockAnswers[f].get(text, func() (set uint64) {
+		fields := [...]string{"0", "0", "0", "1", "1", "*", strconv.Itoa(FirstYear)}
+		fields[f] = text
+		for _, t := range fireTimes(strings.Join(fields[:], " "), 60) {
+			set |= 1 << [...]int{t.Second(), t.Minute(), t.Hour()}[f]
+		}
+		return set
+	})
+}
+
+// monthSet gives the values of a month field.
+func monthSet(text string) uint16 {
+	return monthAnswers.get(text, func() (set uint16) {
+		for _, t := range fireTimes("0 0 0 1 "+text+" * "+strconv.Itoa(FirstYear), 12) {
+			set |= 1 << t.Month()
+		}
+		return set
+	})
+}
+
+// yearsOf gives the values of a year field.
+func yearsOf(text string) yearSet {
+	return yearAnswers.get(text, func() (set yearSet) {
+		for _, t := range fireTimes("0 0 0 1 1 * "+text, LastYear-FirstYear+1) {
+			y := t.Year() - FirstYear
+			set[y>>6] |= 1 << (y & 63)
+		}
+		return set
+	})
+}
+
+// daysOf gives the days that the two day fields mean together, in every shape
+// of month. One question is enough: January, February and April of the years
+// below are months of every shape.
+func daysOf(dom, dow string) *dayTable {
+	return dayAnswers.get(dom+" "+dow, func() *dayTable {
+		table := new(dayTable)
+		const most = 14 * (31 + 29 + 30)
+		for _, t := range fireTimes("0 0 0 "+dom+" 1,2,4 "+dow+" "+sampleYears, most) {
+			m := months[(t.Year()-FirstYear)*12+int(t.Month())-1]
+			table[m.shape] |= 1 << t.Day()
+		}
+		return table
+	})
+}
+
+// sampleYears are fourteen years, leap and common, that begin on each weekday.
+var sampleYears = func() string {
+	var years []string
+	seen := map[[2]int]bool{}
+	for y := 2000; len(seen) < 14; y++ {
+		first := time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC)
+		kind := [2]int{int(first.Weekday()), first.AddDate(1, 0, -1).YearDay()}
+		if !seen[kind] {
+			seen[kind] = true
+			years = append(years, strconv.Itoa(y))
+		}
+	}
+	return strings.Join(years, ",")
+}()

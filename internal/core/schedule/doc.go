@@ -1,0 +1,2 @@
+// Package schedule says when a flow is due.
+package schedule

@@ -1,0 +1,127 @@
+package schedule
+
+import "time"
+
+type kind uint8
+
+const (
+	kindManual kind = iota
+	kindEvery
+	kindOnce
+	kindCron
+	kindDaily
+	kindWeekly
+	kindMonthly
+	kindAnyOf
+)
+
+// Schedule is a compiled Spec. It is immutable and safe for concurrent use.
+type Schedule struct {
+	kind      kind
+	zone      *zone
+	every     Every
+	once      time.Time
+	calendar  calendar
+	members   []*Schedule
+	text      string // canonical, without qualifiers; for cron the seven fields
+	notBefore time.Time
+	notAfter  time.Time
+	jitter    time.Duration
+	splay     time.Duration // as written
+	offset    time.Duration // what splay came to for this flow
+}
+
+// Instants outside these years are not written as RFC 3339 and never answered.
+var (
+	minInstant = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	maxInstant = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+)
+
+// Next gives the first fire time strictly after an instant, in UTC, or the
+// zero time if there is none. It does not allocate.
+//
+// The first tick of an Every at its very start is Next(start-1ns).
+func (s *Schedule) Next(after time.Time, a Anchors) time.Time {
+	if !s.notBefore.IsZero() && after.Before(s.notBefore) {
+		after = s.notBefore.Add(-1)
+	}
+	if after.Before(minInstant) {
+		after = minInstant
+	}
+	if after.After(maxInstant) {
+		return time.Time{}
+	}
+	t := s.next(after.Add(-s.offset), a)
+	if t.IsZero() {
+		return t
+	}
+	if s.offset != 0 {
+		t = t.Add(s.offset)
+	}
+	if t.After(maxInstant) || !s.notAfter.IsZero() && t.After(s.notAfter) {
+		return time.Time{}
+	}
+	return t
+}
+
+// next is Next without the qualifiers.
+func (s *Schedule) next(after time.Time, a Anchors) time.Time {
+	switch s.kind {
+	case kindManual:
+		return time.Time{}
+	case kindEvery:
+		return s.every.next(after, a)
+	case kindOnce:
+		if s.once.After(after) {
+			return s.once
+		}
+		return time.Time{}
+	case kindAnyOf:
+		var first time.Time
+		for _, m := range s.members {
+			if t := m.Next(after, a); !t.IsZero() && (first.IsZero() || t.Before(first)) {
+				first = t
+			}
+		}
+		return first
+	}
+	// A calendar fires on whole seconds: the first instant to try is the next one.
+	t := s.zone.next(&s.calendar, max(after.Unix(), -daySeconds*2)+1)
+	if t == never {
+		return time.Time{}
+	}
+	return time.Unix(t, 0).UTC()
+}
+
+// Manual reports whether the schedule is never due by itself.
+func (s *Schedule) Manual() bool { return s.kind == kindManual }
+
+// Interval reports whether the schedule is made of Every alone. In backoff the
+// engine moves the tick of such a schedule to the end of the window; ticks of
+// others are skipped.
+func (s *Schedule) Interval() bool {
+	for _, m := range s.members {
+		if !m.Interval() {
+			return false
+		}
+	}
+	return s.kind == kindEvery || s.kind == kindAnyOf
+}
+
+// FixedDelay reports whether some part counts from the end of the last run: the
+// engine asks again when a run ends.
+func (s *Schedule) FixedDelay() bool {
+	for _, m := range s.members {
+		if m.FixedDelay() {
+			return true
+		}
+	}
+	return s.every.FixedDelay
+}
+
+// Jitter is the most that the engine may add to each fire time.
+func (s *Schedule) Jitter() time.Duration { return s.jitter }
+
+// Once gives the instant of a Once, resolved if it was a local time. The engine
+// stores it, so that a later zone database does not move what was promised.
+func (s *Schedule) Once() (t time.Time, ok bool) { return s.once, s.kind == kindOnce }
