@@ -1,14 +1,11 @@
 package expr
 
 import (
-	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"sync"
 
 	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
 	"cel.dev/cel-go/interpreter"
 )
@@ -33,71 +30,63 @@ var variables = []struct {
 	{Item, "index", cel.IntType},
 }
 
-// environments holds one CEL environment for each combination of names, made when first needed: it takes milliseconds.
+// language is what every expression has. Functions whose cost is out of proportion to their arguments are in guarded;
+// the sets and regex extensions are left out because they have more of those.
+var language = slices.Concat([]cel.EnvOption{
+	cel.OptionalTypes(),
+	cel.DefaultUTCTimeZone(true),
+	cel.CrossTypeNumericComparisons(true),
+	cel.ParserExpressionSizeLimit(maxExpression),
+	cel.ParserRecursionLimit(100),
+	cel.ParserErrorRecoveryLimit(0),
+	cel.ExpressionNodeLimit(10_000),
+	cel.RegexProgramSizeLimit(10_000),
+	cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
+	ext.Bindings(),
+	ext.Encoders(ext.EncodersVersion(0)),
+	ext.Lists(ext.ListsMaxRangeSize(100_000)),
+	ext.Math(),
+	ext.Strings(),
+	ext.TwoVarComprehensions(),
+}, arithmetic(), ownFunctions)
+
+// environment is a CEL environment with what its programs are planned with.
+type environment struct {
+	*cel.Env
+	planning []cel.ProgramOption
+}
+
+// environments holds one for each combination of names, made when first needed: it takes milliseconds.
 var environments [allNames + 1]struct {
 	once sync.Once
-	env  *cel.Env
+	environment
 }
 
-func environment(names Names) *cel.Env {
+func environmentOf(names Names) *environment {
 	e := &environments[names&allNames]
-	e.once.Do(func() {
-		env, err := cel.NewEnv(append(environmentOptions(names), language...)...)
-		if err != nil {
-			panic(fmt.Sprintf("expr: the environment is wrong: %v", err)) // a mistake in this file; every test would see it
-		}
-		e.env = env
-	})
-	return e.env
+	e.once.Do(func() { e.environment = newEnvironment(names) })
+	return &e.environment
 }
 
-func environmentOptions(names Names) []cel.EnvOption {
-	var options []cel.EnvOption
+func newEnvironment(names Names) environment {
+	options := slices.Clone(language)
 	for _, v := range variables {
 		if names&v.set != 0 {
 			options = append(options, cel.Variable(v.name, v.kind))
 		}
 	}
 	if names&Env != 0 {
-		options = append(options, cel.Function("env",
-			cel.Overload("env_string", []*cel.Type{cel.StringType}, cel.StringType, cel.UnaryBinding(readEnv))))
+		options = append(options, envFunction)
 	}
-	return options
-}
-
-// language is what every expression has.
-var language = []cel.EnvOption{
-	cel.OptionalTypes(),
-	cel.DefaultUTCTimeZone(true),
-	cel.CrossTypeNumericComparisons(true),
-	cel.ParserExpressionSizeLimit(maxExpression),
-	cel.ParserRecursionLimit(100),
-	cel.ExpressionNodeLimit(10_000),
-	cel.RegexProgramSizeLimit(10_000),
-	cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
-	ext.Bindings(),
-	ext.Encoders(),
-	ext.Lists(),
-	ext.Math(),
-	ext.Regex(),
-	ext.Sets(),
-	ext.Strings(),
-	ext.TwoVarComprehensions(),
-}
-
-// programOptions bound what a program does.
-var programOptions = []cel.ProgramOption{
-	cel.CostLimit(maxCost),
-	cel.OptimizeRegex(interpreter.MatchesRegexOptimization),
-}
-
-var errNotSet = errors.New("is not set in the daemon's environment")
-
-// readEnv gives a variable of the daemon's environment.
-func readEnv(name ref.Val) ref.Val {
-	value, set := os.LookupEnv(string(name.(types.String)))
-	if !set {
-		return types.WrapErr(fmt.Errorf("%s %w", name.(types.String), errNotSet))
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		panic(fmt.Sprintf("expr: the environment is wrong: %v", err)) // a mistake in this package, which every test would meet
 	}
-	return types.String(value)
+	return environment{env, []cel.ProgramOption{
+		cel.CostLimit(maxCost),
+		cel.CostTracking(charge{}),
+		cel.OptimizeRegex(interpreter.MatchesRegexOptimization),
+		cel.CustomDecoratorV2(mixNumbers),
+		cel.CustomDecoratorV2(guard(env)),
+	}}
 }

@@ -31,8 +31,8 @@ func (v *Value) Eval(scope *workflow.Scope) (any, error) {
 	return value, nil
 }
 
-// Results names the states whose results the expression refers to by name.
-func (v *Value) Results() []string { return v.program.uses.results }
+// Results lists the results the expression refers to by name.
+func (v *Value) Results() []Reference { return v.program.uses.results }
 
 // Condition is an expression that gives a bool.
 type Condition struct{ program *program }
@@ -59,8 +59,8 @@ func (c *Condition) Eval(scope *workflow.Scope) (bool, error) {
 	return bool(holds), nil
 }
 
-// Results names the states whose results the condition refers to by name.
-func (c *Condition) Results() []string { return c.program.uses.results }
+// Results lists the results the condition refers to by name.
+func (c *Condition) Results() []Reference { return c.program.uses.results }
 
 // Moment is an expression that gives a time: a duration or a timestamp.
 type Moment struct{ program *program }
@@ -97,8 +97,8 @@ func (m *Moment) Eval(scope *workflow.Scope, start time.Time) (time.Time, error)
 	return time.Time{}, fmt.Errorf("%s: this must be a duration or a timestamp, it is %s", m.program.shown(), valueName(out))
 }
 
-// Results names the states whose results the moment refers to by name.
-func (m *Moment) Results() []string { return m.program.uses.results }
+// Results lists the results the moment refers to by name.
+func (m *Moment) Results() []Reference { return m.program.uses.results }
 
 // mayBe says whether the program can give a value of one of the types: it does, or only a run will tell.
 func (p *program) mayBe(kinds ...*cel.Type) bool {

@@ -24,8 +24,14 @@ type program struct {
 
 // uses is what an expression refers to.
 type uses struct {
-	env     bool     // it reads the daemon's environment
-	results []string // states whose results it names
+	env     bool        // it reads the daemon's environment
+	results []Reference // results it names
+}
+
+// Reference is the name of a state whose result an expression wants.
+type Reference struct {
+	State  string
+	Offset int // of the name's expression, in bytes of the text that was compiled
 }
 
 // programKey is what makes two programs the same.
@@ -66,7 +72,7 @@ func newProgram(text string, names Names) (p *program, err error) {
 			p, err = nil, faultAt(0, "the expression cannot be compiled")
 		}
 	}()
-	env := environment(names)
+	env := environmentOf(names)
 	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
 		return nil, explain(text, names, issues)
@@ -75,9 +81,9 @@ func newProgram(text string, names Names) (p *program, err error) {
 	if err != nil {
 		return nil, err
 	}
-	planned, err := env.Program(checked, programOptions...)
+	planned, err := env.Program(checked, env.planning...)
 	if err != nil {
-		return nil, faultAt(0, "%s", tidy(err.Error()))
+		return nil, faultAt(0, "%v", explainEval(err))
 	}
 	return &program{text: text, names: names, cel: planned, kind: checked.OutputType(), uses: found}, nil
 }

@@ -21,6 +21,7 @@ type Template struct {
 type part struct {
 	text    string
 	program *program
+	offset  int // of the expression
 }
 
 // CompileTemplate compiles a text. An error is a fault.List, whose offsets are bytes of text; the Template is never nil.
@@ -71,7 +72,7 @@ func CompileTemplate(text string, names Names) (*Template, error) {
 				t.parts = append(t.parts, part{text: literal.String()})
 				literal.Reset()
 			}
-			t.parts = append(t.parts, part{program: p})
+			t.parts = append(t.parts, part{program: p, offset: begin + lead})
 		}
 		at = end + 1
 	}
@@ -173,15 +174,17 @@ func (t *Template) Secret() bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.program != nil && p.program.uses.env })
 }
 
-// Results names the states whose results the template refers to by name.
-func (t *Template) Results() []string {
-	var names []string
+// Results lists the results the template refers to by name.
+func (t *Template) Results() []Reference {
+	var list []Reference
 	for _, p := range t.parts {
 		if p.program != nil {
-			names = append(names, p.program.uses.results...)
+			for _, r := range p.program.uses.results {
+				list = append(list, Reference{r.State, p.offset + r.Offset})
+			}
 		}
 	}
-	return names
+	return list
 }
 
 // TemplateValue is a JSON-like value whose strings, at any depth, are templates. Keys of objects are not.
@@ -190,7 +193,6 @@ type TemplateValue struct {
 	template *Template
 	list     []*TemplateValue
 	object   map[string]*TemplateValue
-	results  []string
 }
 
 // CompileTemplateValue compiles a value. An error is a fault.List, whose fields are paths inside the value and whose
@@ -203,10 +205,6 @@ func CompileTemplateValue(value any, names Names) (*TemplateValue, error) {
 
 func compileValue(value any, names Names, path string, faults *fault.List) *TemplateValue {
 	v := &TemplateValue{constant: value}
-	add := func(inner *TemplateValue) (constant bool) {
-		v.results = append(v.results, inner.results...)
-		return inner.template == nil && inner.list == nil && inner.object == nil
-	}
 	switch x := value.(type) {
 	case string:
 		t, err := CompileTemplate(x, names)
@@ -219,14 +217,14 @@ func compileValue(value any, names Names, path string, faults *fault.List) *Temp
 		if text, ok := t.Constant(); ok {
 			v.constant = text
 		} else {
-			v.template, v.results = t, t.Results()
+			v.template = t
 		}
 	case []any:
 		list, constants, constant := make([]*TemplateValue, len(x)), make([]any, len(x)), true
 		for i := range x {
 			list[i] = compileValue(x[i], names, fault.Index(path, i), faults)
 			constants[i] = list[i].constant
-			constant = add(list[i]) && constant
+			constant = constant && list[i].isConstant()
 		}
 		if v.constant = constants; !constant {
 			v.list = list
@@ -236,7 +234,7 @@ func compileValue(value any, names Names, path string, faults *fault.List) *Temp
 		for _, key := range slices.Sorted(maps.Keys(x)) {
 			object[key] = compileValue(x[key], names, fault.Key(path, key), faults)
 			constants[key] = object[key].constant
-			constant = add(object[key]) && constant
+			constant = constant && object[key].isConstant()
 		}
 		if v.constant = constants; !constant {
 			v.object = object
@@ -272,5 +270,21 @@ func (v *TemplateValue) Eval(scope *workflow.Scope) (any, error) {
 	return v.constant, nil
 }
 
-// Results names the states whose results the value refers to by name.
-func (v *TemplateValue) Results() []string { return v.results }
+func (v *TemplateValue) isConstant() bool {
+	return v.template == nil && v.list == nil && v.object == nil
+}
+
+// Walk calls f for every template with expressions in the value, with its path inside it.
+func (v *TemplateValue) Walk(f func(path string, t *Template)) { v.walk("", f) }
+
+func (v *TemplateValue) walk(path string, f func(string, *Template)) {
+	if v.template != nil {
+		f(path, v.template)
+	}
+	for i, inner := range v.list {
+		inner.walk(fault.Index(path, i), f)
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.object)) {
+		v.object[key].walk(fault.Key(path, key), f)
+	}
+}

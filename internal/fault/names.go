@@ -27,7 +27,7 @@ func DidYouMean(name string, known []string) string {
 // Closest is the known name that a misspelt one was probably meant to be; empty if none is near.
 func Closest(name string, known []string) string {
 	folded := fold(name)
-	best, least := "", max(1, len(folded)/3)+1
+	best, least := "", (len(folded)+2)/3+1
 	for _, k := range known {
 		if d := distance(folded, fold(k), least); d < least {
 			best, least = k, d

@@ -16,6 +16,8 @@ import (
 type Config struct {
 	// Resources has the kind of every resource that the tasks can name, by its name.
 	Resources map[string]string
+	// States has the states whose results expressions can name. Nil: they are not checked.
+	States map[string]bool
 	// AllowExec says whether commands may be run. It is off for flows that arrive over the API unless the operator turns it on.
 	AllowExec bool
 }
@@ -78,15 +80,13 @@ func (e *Env) SecretTemplates(field string, texts map[string]string) map[string]
 
 func (e *Env) template(field, text string, names expr.Names) *expr.Template {
 	t, err := expr.CompileTemplate(text, names)
-	e.report(field, err)
+	e.report(field, err, t)
 	return t
 }
 
 // Value compiles a value whose strings may hold ${ … }. A missing one is null.
 func (e *Env) Value(field string, value *structpb.Value) *expr.TemplateValue {
-	t, err := expr.CompileTemplateValue(value.AsInterface(), e.names)
-	e.report(field, err)
-	return t
+	return e.value(field, value.AsInterface())
 }
 
 // Object compiles a map of such values. It evaluates to a map[string]any.
@@ -95,36 +95,64 @@ func (e *Env) Object(field string, values map[string]*structpb.Value) *expr.Temp
 	for key, value := range values {
 		object[key] = value.AsInterface()
 	}
-	t, err := expr.CompileTemplateValue(object, e.names)
+	return e.value(field, object)
+}
+
+func (e *Env) value(field string, value any) *expr.TemplateValue {
+	v, err := expr.CompileTemplateValue(value, e.names)
 	e.report(field, err)
-	return t
+	v.Walk(func(path string, t *expr.Template) { e.references(fault.Field(field, path), t) })
+	return v
 }
 
 // Expression compiles a CEL expression, without ${ … } around it.
 func (e *Env) Expression(field, text string) *expr.Value {
 	v, err := expr.CompileValue(text, e.names)
-	e.report(field, err)
+	e.report(field, err, v)
 	return v
+}
+
+// Condition compiles a CEL expression that gives a bool.
+func (e *Env) Condition(field, text string) *expr.Condition {
+	c, err := expr.CompileCondition(text, e.names)
+	e.report(field, err, c)
+	return c
 }
 
 // Moment compiles a CEL expression that gives a duration or a timestamp.
 func (e *Env) Moment(field, text string) *expr.Moment {
 	m, err := expr.CompileMoment(text, e.names)
-	e.report(field, err)
+	e.report(field, err, m)
 	return m
 }
 
-// report adds what is wrong with an expression.
-func (e *Env) report(field string, err error) {
+// report adds what is wrong with a field: with its expressions, or, if nothing is, with the states that they name.
+func (e *Env) report(field string, err error, compiled ...interface{ Results() []expr.Reference }) {
 	if err == nil {
+		for _, c := range compiled {
+			e.references(field, c)
+		}
 		return
 	}
 	var faults fault.List
 	if !errors.As(err, &faults) {
-		faults = fault.List{{Offset: -1, Message: fmt.Sprint(err)}}
+		faults = fault.List{{Offset: -1, Message: err.Error()}}
 	}
 	for _, f := range faults {
 		f.Field = fault.Field(fault.Field(e.path, field), f.Field)
 		*e.faults = append(*e.faults, f)
+	}
+}
+
+// references checks the states whose results a field's expressions want.
+func (e *Env) references(field string, compiled interface{ Results() []expr.Reference }) {
+	if e.States == nil {
+		return
+	}
+	for _, r := range compiled.Results() {
+		if !e.States[r.State] {
+			message := fmt.Sprintf("there is no state %s in this workflow%s", r.State, fault.DidYouMean(r.State, slices.Collect(maps.Keys(e.States))))
+			*e.faults = append(*e.faults, fault.Fault{Field: fault.Field(e.path, field), Offset: r.Offset, Message: message})
+		}
 	}
 }
