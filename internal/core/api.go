@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
@@ -57,6 +58,8 @@ type Info struct {
 	Revision      uint64       // the commit that made it
 	ScheduleError string       // why no further fire time could be computed
 	Deleted       bool
+
+	resources *resource.Set
 }
 
 // Current is a run on its way.

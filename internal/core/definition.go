@@ -19,6 +19,7 @@ type Flow struct {
 	Workflow    *workflow.Workflow
 	Params      map[string]any // defaults of its runs
 	Resources   []resource.Declaration
+	ResourceKey string // equal for equal Resources: then a changed definition keeps them as they are
 
 	Timeout             time.Duration // of a whole run; 0: none
 	CompensationTimeout time.Duration // 0: DefaultCompensationTimeout
@@ -26,11 +27,19 @@ type Flow struct {
 	OnResume            CatchUpMode // 0: CatchUpSkip
 	OnCrash             OnCrash     // 0: CrashResume
 	Paused              bool        // start paused, when the flow is new
-	KeepRuns            int         // runs kept after they ended
+	KeepRuns            int         // runs kept after they ended; 0: DefaultKeepRuns; negative: none
 
 	// Source is the definition as it was written, in bytes that Config.Compile understands. It is stored and handed out as it is.
 	Source []byte
 	Origin Origin
+}
+
+// keepRuns is how many ended runs are kept.
+func (f *Flow) keepRuns() uint64 {
+	if f.KeepRuns == 0 {
+		return DefaultKeepRuns
+	}
+	return uint64(max(f.KeepRuns, 0))
 }
 
 // Origin is where a definition came from.
@@ -47,6 +56,13 @@ type CatchUp struct {
 	Mode   CatchUpMode   // 0: CatchUpLast
 	Window time.Duration // only fire times this recent count; 0: DefaultCatchUpWindow
 	Max    int           // runs at most, with CatchUpAll; 0: DefaultCatchUpMax
+}
+
+func (c CatchUp) withDefaults() CatchUp {
+	setDefault(&c.Mode, CatchUpLast)
+	setDefault(&c.Window, DefaultCatchUpWindow)
+	setDefault(&c.Max, DefaultCatchUpMax)
+	return c
 }
 
 // CatchUpMode says which of the missed fire times are run.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,9 +23,19 @@ import (
 // time labelled UTC, on an expression that no other goroutine sees, since its
 // Next writes to itself. The faults that this keeps out are listed in doc.go.
 
-// fireTimes asks cronexpr for all fire times, at most n, of a text.
-func fireTimes(text string, n uint) []time.Time {
-	return cronexpr.MustParse(text).NextN(time.Date(FirstYear-1, 12, 31, 23, 59, 59, 0, time.UTC), n)
+// engine asks cronexpr, and keeps the first refusal.
+type engine struct{ err error }
+
+// fireTimes gives all fire times of a text, at most n.
+func (e *engine) fireTimes(text string, n uint) []time.Time {
+	expr, err := cronexpr.Parse(text)
+	if err != nil {
+		if e.err == nil {
+			e.err = fmt.Errorf("cronexpr does not take %q: %w", text, err)
+		}
+		return nil
+	}
+	return expr.NextN(time.Date(FirstYear-1, 12, 31, 23, 59, 59, 0, time.UTC), n)
 }
 
 // answers remembers what cronexpr said about a field. Flows share few texts:
@@ -36,14 +47,16 @@ type answers[V any] struct {
 
 const maxAnswers = 4096
 
-func (a *answers[V]) get(text string, ask func() V) V {
+func (a *answers[V]) get(e *engine, text string, ask func() V) V {
 	a.mu.RLock()
 	v, ok := a.said[text]
 	a.mu.RUnlock()
 	if ok {
 		return v
 	}
-	v = ask()
+	if v = ask(); e.err != nil {
+		return v
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.said == nil || len(a.said) >= maxAnswers {
@@ -60,32 +73,32 @@ var (
 	dayAnswers   answers[*dayTable]
 )
 
-// clockSet gives the values of a second, minute or hour field.
-func clockSet(f int, text string) uint64 {
-	return clockAnswers[f].get(text, func() (set uint64) {
+// clock gives the values of a second, minute or hour field.
+func (e *engine) clock(f int, text string) uint64 {
+	return clockAnswers[f].get(e, text, func() (set uint64) {
 		fields := [...]string{"0", "0", "0", "1", "1", "*", strconv.Itoa(FirstYear)}
 		fields[f] = text
-		for _, t := range fireTimes(strings.Join(fields[:], " "), 60) {
+		for _, t := range e.fireTimes(strings.Join(fields[:], " "), 60) {
 			set |= 1 << [...]int{t.Second(), t.Minute(), t.Hour()}[f]
 		}
 		return set
 	})
 }
 
-// monthSet gives the values of a month field.
-func monthSet(text string) uint16 {
-	return monthAnswers.get(text, func() (set uint16) {
-		for _, t := range fireTimes("0 0 0 1 "+text+" * "+strconv.Itoa(FirstYear), 12) {
+// months gives the values of a month field.
+func (e *engine) months(text string) uint16 {
+	return monthAnswers.get(e, text, func() (set uint16) {
+		for _, t := range e.fireTimes("0 0 0 1 "+text+" * "+strconv.Itoa(FirstYear), 12) {
 			set |= 1 << t.Month()
 		}
 		return set
 	})
 }
 
-// yearsOf gives the values of a year field.
-func yearsOf(text string) yearSet {
-	return yearAnswers.get(text, func() (set yearSet) {
-		for _, t := range fireTimes("0 0 0 1 1 * "+text, LastYear-FirstYear+1) {
+// years gives the values of a year field.
+func (e *engine) years(text string) yearSet {
+	return yearAnswers.get(e, text, func() (set yearSet) {
+		for _, t := range e.fireTimes("0 0 0 1 1 * "+text, LastYear-FirstYear+1) {
 			y := t.Year() - FirstYear
 			set[y>>6] |= 1 << (y & 63)
 		}
@@ -93,14 +106,49 @@ func yearsOf(text string) yearSet {
 	})
 }
 
-// daysOf gives the days that the two day fields mean together, in every shape
-// of month. One question is enough: January, February and April of the years
-// below are months of every shape.
-func daysOf(dom, dow string) *dayTable {
-	return dayAnswers.get(dom+" "+dow, func() *dayTable {
+// dayFields are the two day fields of a cron text in normal form; weekly and
+// monthly schedules are made of them too.
+type dayFields struct {
+	monthday, weekday string
+	both              bool // a day must match both, not either
+	clamp             bool // monthday means the last day where a month is too short for it
+}
+
+// days gives the days that match, nil for all.
+func (e *engine) days(d dayFields) *dayTable {
+	switch {
+	case d.monthday == "*" && d.weekday == "*":
+		return nil
+	case d.both:
+		return merge(e.either(d.monthday, "*"), e.either("*", d.weekday), func(a, b uint32) uint32 { return a & b })
+	case d.clamp:
+		return merge(e.either(d.monthday, "*"), e.either("L", "*"), func(day, last uint32) uint32 {
+			if day == 0 {
+				return last
+			}
+			return day
+		})
+	}
+	return e.either(d.monthday, d.weekday)
+}
+
+func merge(a, b *dayTable, f func(a, b uint32) uint32) *dayTable {
+	out := new(dayTable)
+	for i := range out {
+		out[i] = f(a[i], b[i])
+	}
+	return out
+}
+
+// either gives the days that one of the day fields picks, in every shape of
+// month; * picks none if the other is restricted, which is how cronexpr reads
+// them. One question is enough: January, February and April of the years below
+// have every shape between them.
+func (e *engine) either(monthday, weekday string) *dayTable {
+	return dayAnswers.get(e, monthday+" "+weekday, func() *dayTable {
 		table := new(dayTable)
 		const most = 14 * (31 + 29 + 30)
-		for _, t := range fireTimes("0 0 0 "+dom+" 1,2,4 "+dow+" "+sampleYears, most) {
+		for _, t := range e.fireTimes("0 0 0 "+monthday+" 1,2,4 "+weekday+" "+sampleYears, most) {
 			m := months[(t.Year()-FirstYear)*12+int(t.Month())-1]
 			table[m.shape] |= 1 << t.Day()
 		}

@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -163,71 +164,66 @@ func (c *compiler) once(path, text string, out *Schedule) {
 
 func (c *compiler) daily(path string, d Daily, out *Schedule) {
 	out.kind = kindDaily
+	out.days = dayFields{monthday: "*", weekday: "*"}
 	out.text = "daily " + c.clock(path+"at", d.At, &out.calendar)
 }
 
 func (c *compiler) weekly(path string, w Weekly, out *Schedule) {
 	out.kind = kindWeekly
 	at := c.clock(path+"at", w.At, &out.calendar)
-	if len(w.Days) == 0 {
-		c.fault(path+"days", "no weekday given")
-	}
-	var set uint8
+	var set [7]bool
 	for i, d := range w.Days {
 		if d < time.Sunday || d > time.Saturday {
 			c.fault(fmt.Sprintf("%sdays[%d]", path, i), "%d is no weekday; allowed are 0 (Sunday) to 6 (Saturday)", int(d))
-			continue
+			return
 		}
-		set |= 1 << d
+		set[d] = true
 	}
-	table := new(dayTable)
-	for length := 28; length <= 31; length++ {
-		for first := range time.Weekday(7) {
-			for day := 1; day <= length; day++ {
-				if set>>((int(first)+day-1)%7)&1 != 0 {
-					table[shapeOf(length, first)] |= 1 << day
-				}
-			}
-		}
-	}
-	out.calendar.days = table
-	var names []string
+	var numbers, names []string
 	for i := range 7 { // Monday first
-		if d := (i + 1) % 7; set>>d&1 != 0 {
+		if d := (i + 1) % 7; set[d] {
+			numbers = append(numbers, strconv.Itoa(d))
 			names = append(names, strings.ToUpper(time.Weekday(d).String()[:3]))
 		}
 	}
+	if len(names) == 0 {
+		c.fault(path+"days", "no weekday given")
+		return
+	}
+	out.days = dayFields{monthday: "*", weekday: strings.Join(numbers, ",")}
+	out.calendar.days = c.dayTable(path, out.days)
 	out.text = "weekly " + strings.Join(names, ",") + " " + at
 }
 
 func (c *compiler) monthly(path string, m Monthly, out *Schedule) {
 	out.kind = kindMonthly
 	at := c.clock(path+"at", m.At, &out.calendar)
-	if m.Day != -1 && (m.Day < 1 || m.Day > 31) {
+	switch {
+	case m.Day != -1 && (m.Day < 1 || m.Day > 31):
 		c.fault(path+"day", "%d is no day of the month; allowed are 1 to 31, and -1 for the last day", m.Day)
 		return
-	}
-	if m.ShortMonth != SkipMonth && m.ShortMonth != LastDay {
+	case m.ShortMonth != SkipMonth && m.ShortMonth != LastDay:
 		c.fault(path+"short_month", "%d is unknown; allowed are SKIP and LAST_DAY", int(m.ShortMonth))
+		return
 	}
-	table := new(dayTable)
-	for length := 28; length <= 31; length++ {
-		day := m.Day
-		if day == -1 || day > length && m.ShortMonth == LastDay {
-			day = length
-		}
-		if day > length {
-			continue
-		}
-		for first := range time.Weekday(7) {
-			table[shapeOf(length, first)] = 1 << day
-		}
+	out.days = dayFields{monthday: strconv.Itoa(m.Day), weekday: "*", clamp: m.ShortMonth == LastDay && m.Day > 28}
+	if m.Day == -1 {
+		out.days.monthday = "L"
 	}
-	out.calendar.days = table
+	out.calendar.days = c.dayTable(path, out.days)
 	out.text = fmt.Sprintf("monthly %d %s", m.Day, at)
-	if m.ShortMonth == LastDay && m.Day > 28 {
+	if out.days.clamp {
 		out.text += " short_month=LAST_DAY"
 	}
+}
+
+func (c *compiler) dayTable(path string, d dayFields) *dayTable {
+	var e engine
+	table := e.days(d)
+	if e.err != nil {
+		c.fault(strings.TrimSuffix(path, "."), "%v", e.err)
+	}
+	return table
 }
 
 func (c *compiler) anyOf(path string, members []Spec, out *Schedule, depth int) {

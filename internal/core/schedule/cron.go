@@ -26,7 +26,7 @@ const (
 // formed, and in the normal form that cronexpr understands.
 type cronText struct {
 	fields [fieldCount]field
-	and    bool // both day fields must match, not either
+	both   bool // both day fields must match, not either
 }
 
 // canonical gives the seven fields as text.
@@ -35,7 +35,7 @@ func (t *cronText) canonical() string {
 	for i := range t.fields {
 		parts[i] = t.fields[i].canonical
 	}
-	if t.and {
+	if t.both {
 		parts[weekday] = "+" + parts[weekday]
 	}
 	return strings.Join(parts[:], " ")
@@ -46,30 +46,24 @@ func (t *cronText) wild() bool {
 	return t.fields[second].wild || t.fields[minute].wild || t.fields[hour].wild
 }
 
+// days gives the day fields.
+func (t *cronText) days() dayFields {
+	return dayFields{monthday: t.fields[monthday].plain, weekday: t.fields[weekday].plain, both: t.both}
+}
+
 // calendar asks cronexpr what the fields mean.
-func (t *cronText) calendar() calendar {
+func (t *cronText) calendar() (calendar, error) {
+	var e engine
 	c := calendar{
-		seconds: clockSet(second, t.fields[second].plain),
-		minutes: clockSet(minute, t.fields[minute].plain),
-		hours:   uint32(clockSet(hour, t.fields[hour].plain)),
-		months:  monthSet(t.fields[monthField].plain),
-		years:   yearsOf(t.fields[year].plain),
+		seconds: e.clock(second, t.fields[second].plain),
+		minutes: e.clock(minute, t.fields[minute].plain),
+		hours:   uint32(e.clock(hour, t.fields[hour].plain)),
+		days:    e.days(t.days()),
+		months:  e.months(t.fields[monthField].plain),
+		years:   e.years(t.fields[year].plain),
 		wild:    t.wild(),
 	}
-	dom, dow := t.fields[monthday].plain, t.fields[weekday].plain
-	switch {
-	case dom == "*" && dow == "*":
-	case t.and:
-		table := new(dayTable)
-		a, b := daysOf(dom, "*"), daysOf("*", dow)
-		for i := range table {
-			table[i] = a[i] & b[i]
-		}
-		c.days = table
-	default:
-		c.days = daysOf(dom, dow)
-	}
-	return c
+	return c, e.err
 }
 
 // cron compiles a cron text.
@@ -115,15 +109,24 @@ func (c *compiler) cron(path string, s Spec, out *Schedule) {
 	case len(body) > MaxCronBytes:
 		fail(-1, "%d bytes long; at most %d", len(body), MaxCronBytes)
 	case body[0] == '@':
-		c.macro(body, start, fail, out)
+		c.macro(path, body, start, fail, out)
 	default:
-		t, ok := parseFields(text, start, c.options.FlowID, fail)
-		if ok {
-			out.kind, out.text, out.calendar = kindCron, t.canonical(), t.calendar()
-			if len(out.text) > MaxCronBytes {
-				fail(-1, "%d bytes long with all seven fields; at most %d", len(out.text), MaxCronBytes)
-			}
+		if t, ok := parseFields(text, start, c.options.FlowID, fail); ok {
+			c.fields(path, &t, out)
 		}
+	}
+}
+
+// fields makes a schedule of fields that have been read.
+func (c *compiler) fields(path string, t *cronText, out *Schedule) {
+	out.kind, out.text, out.days = kindCron, t.canonical(), t.days()
+	if len(out.text) > MaxCronBytes {
+		c.fault(path, "%d bytes long with all seven fields; at most %d", len(out.text), MaxCronBytes)
+		return
+	}
+	var err error
+	if out.calendar, err = t.calendar(); err != nil {
+		c.fault(path, "%v", err)
 	}
 }
 
@@ -151,7 +154,7 @@ func zonePrefix(text string, start int) (name string, after int, ok bool) {
 }
 
 // macro compiles "@name" and "@every duration".
-func (c *compiler) macro(body string, start int, fail func(int, string, ...any), out *Schedule) {
+func (c *compiler) macro(path, body string, start int, fail func(int, string, ...any), out *Schedule) {
 	words := strings.FieldsFunc(body, func(r rune) bool { return r == ' ' || r == '\t' })
 	name := strings.ToLower(words[0])
 	switch fields, known := macros[name]; {
@@ -177,8 +180,9 @@ func (c *compiler) macro(body string, start int, fail func(int, string, ...any),
 	case len(words) > 1:
 		fail(start, "nothing may follow %s, found %q", name, words[1])
 	default:
-		t, _ := parseFields(fields, 0, "", fail)
-		out.kind, out.text, out.calendar = kindCron, t.canonical(), t.calendar()
+		if t, ok := parseFields(fields, 0, "", fail); ok {
+			c.fields(path, &t, out)
+		}
 	}
 }
 
@@ -213,7 +217,7 @@ func parseFields(text string, start int, flowID string, fail func(int, string, .
 	for i := range n {
 		f, word, at := first+i, words[i], offsets[i]
 		if f == weekday && word[0] == '+' {
-			t.and = true
+			t.both = true
 			word, at = word[1:], at+1
 		}
 		var err *Error
@@ -223,7 +227,7 @@ func parseFields(text string, start int, flowID string, fail func(int, string, .
 		}
 	}
 	if t.fields[monthday].all || t.fields[weekday].all {
-		t.and = false // both match anyway
+		t.both = false // both match anyway
 	}
 	return t, ok
 }

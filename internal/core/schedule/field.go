@@ -50,6 +50,9 @@ var (
 	}
 )
 
+// maxPlainStep is the largest step that cronexpr reads.
+const maxPlainStep = 59
+
 // field is one field that has been read.
 type field struct {
 	canonical string // normal form
@@ -330,7 +333,7 @@ func normalize(f int, entries []entry) field {
 		case e.special != "":
 			specials = append(specials, e.special)
 		case out.wild && i == 0:
-		case e.step == 1 || e.lo == e.hi || f == weekday:
+		case e.step == 1 || e.lo == e.hi || f == weekday || e.step > maxPlainStep:
 			for v := e.lo; v <= e.hi; v += e.step {
 				if f == weekday && v == 7 {
 					single[0] = true

@@ -22,6 +22,7 @@ type Schedule struct {
 	every     Every
 	once      time.Time
 	calendar  calendar
+	days      dayFields // what calendar.days was made of, for words
 	members   []*Schedule
 	text      string // canonical, without qualifiers; for cron the seven fields
 	notBefore time.Time

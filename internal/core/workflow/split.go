@@ -1,14 +1,325 @@
 package workflow
 
-import "strconv"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Causes of the cancellation of branches.
+var (
+	errDecided     = errors.New("the split was decided without it")
+	errJoinTimeout = errors.New("the timeout of the join passed")
+)
+
+// branchEnd is how a branch ended.
+type branchEnd struct {
+	result any
+	err    error
+	how    branchOutcome
+}
+
+type branchOutcome uint8
+
+const (
+	branchCancelled branchOutcome = iota // or never started
+	branchSucceeded
+	branchFailed
+)
+
+// splitRun is a split under way.
+type splitRun struct {
+	*Split
+	m      *machine
+	v      *visit
+	items  []any // of a for_each
+	needed int
+	ctx    context.Context // of the branches
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	next     int // branch to start next
+	ends     []branchEnd
+	tally    tally
+	decision decision
+	why      error // the decision was made by the timeout
+}
+
+// split does the work of a split state: the list of its branches' ends, in their order.
+func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, error) {
+	started := time.Now()
+	r := &splitRun{Split: s, m: m, v: v, ctx: ctx}
+	total := len(s.Branches)
+	if s.ForEach != nil {
+		var err error
+		if r.items, err = m.items(s.ForEach, v); err != nil {
+			return Result{}, &StateError{v.State, 1, err}
+		}
+		total = len(r.items)
+	}
+	if total*emptyEnd > MaxRunBytes {
+		return Result{}, &StateError{v.State, 1, fmt.Errorf("%d branches are too many: their ends alone exceed the %d KiB of results a workflow may hold", total, MaxRunBytes>>10)}
+	}
+	r.ends = make([]branchEnd, total)
+	r.tally.total = total
+	r.needed = s.Join.needed(total)
+	r.decision = s.Join.decide(r.tally, r.needed, total == 0)
+	if r.decision == undecided {
+		r.run(ctx)
+	}
+	if ctx.Err() != nil {
+		return Result{}, r.interrupted(ctx)
+	}
+	if r.decision == undecided {
+		r.decision = s.Join.decide(r.tally, r.needed, true)
+	}
+	now := time.Now()
+	m.emit(Event{Time: now, Type: SplitDecided, State: v.State, Detail: r.summary(), Duration: now.Sub(started)})
+	if err := r.incomplete(); err != nil {
+		return Result{}, err
+	}
+	if r.decision == missed {
+		return Result{}, &StateError{v.State, 1, r.failure()}
+	}
+	return Result{Value: r.result()}, nil
+}
+
+// items evaluates the list of a for_each.
+func (m *machine) items(f *ForEach, v *visit) ([]any, error) {
+	items, err := evaluate(m, f.Items, &v.scope)
+	if err != nil {
+		return nil, fmt.Errorf("for_each.items: %w", err)
+	}
+	limit := f.MaxItems
+	if limit == 0 {
+		limit = DefaultMaxItems
+	}
+	if len(items) > limit {
+		return nil, fmt.Errorf("for_each.items gave %d items, more than the %d that max_items allows", len(items), limit)
+	}
+	return items, nil
+}
+
+// run runs the branches and returns when all that were started have ended. The caller's goroutine is one of the workers.
+func (r *splitRun) run(ctx context.Context) {
+	if !r.Join.WaitAll || r.Join.Timeout > 0 {
+		r.ctx, r.cancel = context.WithCancelCause(ctx)
+		defer r.cancel(nil)
+	}
+	if r.Join.Timeout > 0 {
+		timer := time.AfterFunc(r.Join.Timeout, r.timeout)
+		defer timer.Stop()
+	}
+	workers := len(r.ends)
+	if r.Bulkhead > 0 {
+		workers = min(workers, r.Bulkhead)
+	}
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(r.work)
+	}
+	r.work()
+	wg.Wait()
+}
+
+// work runs one branch after the other, as long as there are branches to start.
+func (r *splitRun) work() {
+	for {
+		r.mu.Lock()
+		i := r.next
+		if i == len(r.ends) || r.ctx.Err() != nil {
+			r.mu.Unlock()
+			return
+		}
+		r.next++
+		r.mu.Unlock()
+
+		result, err := r.branch(i)
+		r.record(i, result, err)
+	}
+}
+
+// branch runs branch i. Whatever panics in it is its failure.
+func (r *splitRun) branch(i int) (result Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = recovered(r.m.log, "a branch", p)
+		}
+	}()
+	b, forEach := r.of(i)
+	v := new(visit)
+	name := branchName(*b, i, forEach)
+	v.begin(r.m, r.v.State+"/"+name, r.v.IdempotencyKey+"/"+name, r.v.Entered)
+	if forEach {
+		v.scope.Item, v.scope.Index = r.items[i], i
+	}
+	if step, ok := b.Work.(*Step); ok {
+		return r.m.perform(r.ctx, step, v)
+	}
+	return r.m.nested(r.ctx, b.Work, v, nil, false)
+}
+
+// of is the definition of branch i.
+func (r *splitRun) of(i int) (b *Branch, forEach bool) {
+	if r.ForEach != nil {
+		return &r.ForEach.Branch, true
+	}
+	return &r.Branches[i], false
+}
+
+// record notes how a branch ended and decides the split if that decides it.
+func (r *splitRun) record(i int, result Result, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end := &r.ends[i]
+	end.err = err
+	switch {
+	case err == nil:
+		end.how, end.result = branchSucceeded, result.Value
+		r.tally.succeeded++
+	case r.ctx.Err() != nil:
+		end.how = branchCancelled
+	default:
+		end.how = branchFailed
+		r.tally.failed++
+	}
+	if r.decision == undecided {
+		r.decide(r.Join.decide(r.tally, r.needed, false))
+	}
+}
+
+// decide makes a decision and, unless the rest is waited for, ends it. r.mu is held.
+func (r *splitRun) decide(d decision) {
+	r.decision = d
+	if d != undecided && !r.Join.WaitAll {
+		r.cancel(errDecided)
+	}
+}
+
+// timeout evaluates the condition when the join's time is up, then ends the rest.
+func (r *splitRun) timeout() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.decision == undecided {
+		r.decision, r.why = r.Join.decide(r.tally, r.needed, true), errJoinTimeout
+	}
+	r.cancel(errJoinTimeout)
+}
+
+// interrupted is the error of a split whose run has been interrupted.
+func (r *splitRun) interrupted(ctx context.Context) error {
+	if err := r.incomplete(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// incomplete is the error of a branch whose rollback failed, if there is one. What it left undone must not be forgotten,
+// however the split was decided.
+func (r *splitRun) incomplete() error {
+	var all *RollbackError
+	for i := range r.ends {
+		one, ok := errors.AsType[*RollbackError](r.ends[i].err)
+		switch {
+		case !ok:
+		case all == nil:
+			all = &RollbackError{Cause: one.Cause, Undone: one.Undone}
+		default:
+			all.Undone = append(all.Undone[:len(all.Undone):len(all.Undone)], one.Undone...)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return all
+}
+
+// summary is the decision in words.
+func (r *splitRun) summary() string {
+	how := "met"
+	if r.decision == missed {
+		how = "missed"
+	}
+	if r.why != nil {
+		how += " at the timeout"
+	}
+	cancelled := r.tally.total - r.tally.succeeded - r.tally.failed
+	return fmt.Sprintf("%s: %d succeeded, %d failed, %d cancelled of %d; %s", how, r.tally.succeeded, r.tally.failed, cancelled, r.tally.total, r.Join.describe(r.needed, r.tally.total))
+}
+
+// failure is the error of a split whose condition was missed.
+func (r *splitRun) failure() error {
+	const most = 3
+	var causes strings.Builder
+	told := 0
+	var first error
+	for i := range r.ends {
+		if r.ends[i].how != branchFailed {
+			continue
+		}
+		if told++; told > most {
+			continue
+		}
+		if told == 1 {
+			first = r.ends[i].err
+		}
+		fmt.Fprintf(&causes, "; %v", r.ends[i].err)
+	}
+	if told > most {
+		fmt.Fprintf(&causes, "; and %d more", told-most)
+	}
+	if first == nil {
+		if r.why != nil {
+			return &Error{Err: fmt.Errorf("%s (timeout %v)", r.summary(), r.Join.Timeout), Class: classTimeout}
+		}
+		return errors.New(r.summary())
+	}
+	return &joinError{r.summary() + causes.String(), first}
+}
+
+// joinError is the failure of a split, with its first branch's error for errors.As.
+type joinError struct {
+	text  string
+	first error
+}
+
+func (e *joinError) Error() string { return e.text }
+func (e *joinError) Unwrap() error { return e.first }
+
+// emptyEnd is the size that measure gives for the end of a branch with a name of one digit and nothing to tell.
+const emptyEnd = 79
+
+// result is the list of the branches' ends.
+func (r *splitRun) result() []any {
+	list := make([]any, len(r.ends))
+	for i := range r.ends {
+		end := &r.ends[i]
+		b, forEach := r.of(i)
+		text := ""
+		if end.how == branchFailed {
+			text = end.err.Error()
+		}
+		list[i] = map[string]any{
+			"branch":    branchName(*b, i, forEach),
+			"succeeded": end.how == branchSucceeded,
+			"cancelled": end.how == branchCancelled,
+			"result":    end.result,
+			"error":     text,
+		}
+	}
+	return list
+}
 
 // branchName names branch i of a split for events, results and keys.
 func branchName(b Branch, i int, forEach bool) string {
 	switch {
 	case b.Name == "":
-		return strconv.Itoa(i)
+		return itoa(i)
 	case forEach:
-		return b.Name + "-" + strconv.Itoa(i)
+		return b.Name + "-" + itoa(i)
 	}
 	return b.Name
 }

@@ -57,8 +57,8 @@ type Invocation struct {
 type Scope struct {
 	Identity *Identity
 	Params   map[string]any
-	Results  map[string]any // results of the states before, by name
-	Result   any            // the result of the state before; in transitions and compensations of this state
+	Results  map[string]any // results of the states before, by name; those without a result are left out
+	Result   any            // the last result of a state that had one; in actions, transitions and compensations: this state's
 	Action   string         // in transitions: the task's action
 	Item     any            // in a for_each branch: the item
 	Index    int            // in a for_each branch: its index
@@ -79,7 +79,12 @@ type Error struct {
 }
 
 // Error gives the message of the wrapped error.
-func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return "failed with " + e.Class
+	}
+	return e.Err.Error()
+}
 
 // Unwrap gives the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }

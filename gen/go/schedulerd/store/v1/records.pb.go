@@ -424,12 +424,10 @@ type OpenRunRecord struct {
 	Params *structpb.Struct `protobuf:"bytes,2,opt,name=params,proto3" json:"params,omitempty"`
 	// Where it stands.
 	Checkpoint *Checkpoint `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// The definition it runs by, where the flow's has changed since.
-	Source []byte `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	// What happened in it.
-	Events []*Event `protobuf:"bytes,5,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*Event `protobuf:"bytes,4,rep,name=events,proto3" json:"events,omitempty"`
 	// Events left out.
-	EventsDropped uint64 `protobuf:"varint,6,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`
+	EventsDropped uint64 `protobuf:"varint,5,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -485,13 +483,6 @@ func (x *OpenRunRecord) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
-func (x *OpenRunRecord) GetSource() []byte {
-	if x != nil {
-		return x.Source
-	}
-	return nil
-}
-
 func (x *OpenRunRecord) GetEvents() []*Event {
 	if x != nil {
 		return x.Events
@@ -526,7 +517,9 @@ type Checkpoint struct {
 	// Completed states that can be undone, oldest first.
 	Compensations []*Compensation `protobuf:"bytes,8,rep,name=compensations,proto3" json:"compensations,omitempty"`
 	// Of a nested workflow in this state.
-	Inner         *Checkpoint `protobuf:"bytes,9,opt,name=inner,proto3" json:"inner,omitempty"`
+	Inner *Checkpoint `protobuf:"bytes,9,opt,name=inner,proto3" json:"inner,omitempty"`
+	// How the run will end, once its compensation has begun.
+	Rollback      *Rollback `protobuf:"bytes,10,opt,name=rollback,proto3" json:"rollback,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,20 +617,102 @@ func (x *Checkpoint) GetInner() *Checkpoint {
 	return nil
 }
 
+func (x *Checkpoint) GetRollback() *Rollback {
+	if x != nil {
+		return x.Rollback
+	}
+	return nil
+}
+
+// Rollback is how a run whose compensation has begun will end.
+type Rollback struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The outcome.
+	Outcome uint32 `protobuf:"varint,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The exit.
+	Exit string `protobuf:"bytes,2,opt,name=exit,proto3" json:"exit,omitempty"`
+	// What went wrong.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Compensations that failed.
+	Undone        []string `protobuf:"bytes,4,rep,name=undone,proto3" json:"undone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollback) Reset() {
+	*x = Rollback{}
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollback) ProtoMessage() {}
+
+func (x *Rollback) ProtoReflect() protoreflect.Message {
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
+func (*Rollback) Descriptor() ([]byte, []int) {
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Rollback) GetOutcome() uint32 {
+	if x != nil {
+		return x.Outcome
+	}
+	return 0
+}
+
+func (x *Rollback) GetExit() string {
+	if x != nil {
+		return x.Exit
+	}
+	return ""
+}
+
+func (x *Rollback) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Rollback) GetUndone() []string {
+	if x != nil {
+		return x.Undone
+	}
+	return nil
+}
+
 // Compensation is a completed state that can be undone.
 type Compensation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state.
 	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	// Its result.
-	Result        *structpb.Value `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Result *structpb.Value `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// States entered by the run when this one was.
+	Visit         uint64 `protobuf:"varint,3,opt,name=visit,proto3" json:"visit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Compensation) Reset() {
 	*x = Compensation{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[5]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +724,7 @@ func (x *Compensation) String() string {
 func (*Compensation) ProtoMessage() {}
 
 func (x *Compensation) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[5]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +737,7 @@ func (x *Compensation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compensation.ProtoReflect.Descriptor instead.
 func (*Compensation) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Compensation) GetState() string {
@@ -677,6 +752,13 @@ func (x *Compensation) GetResult() *structpb.Value {
 		return x.Result
 	}
 	return nil
+}
+
+func (x *Compensation) GetVisit() uint64 {
+	if x != nil {
+		return x.Visit
+	}
+	return 0
 }
 
 // RunRecord is an ended run, under h/<flow>/<number>.
@@ -716,7 +798,7 @@ type RunRecord struct {
 
 func (x *RunRecord) Reset() {
 	*x = RunRecord{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[6]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +810,7 @@ func (x *RunRecord) String() string {
 func (*RunRecord) ProtoMessage() {}
 
 func (x *RunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[6]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +823,7 @@ func (x *RunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
 func (*RunRecord) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RunRecord) GetNumber() uint64 {
@@ -865,7 +947,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +959,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +972,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Event) GetTime() int64 {
@@ -963,7 +1045,7 @@ type RequestRecord struct {
 
 func (x *RequestRecord) Reset() {
 	*x = RequestRecord{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1057,7 @@ func (x *RequestRecord) String() string {
 func (*RequestRecord) ProtoMessage() {}
 
 func (x *RequestRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1070,7 @@ func (x *RequestRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRecord.ProtoReflect.Descriptor instead.
 func (*RequestRecord) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RequestRecord) GetTime() int64 {
@@ -1077,16 +1159,15 @@ const file_schedulerd_store_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"cancelling\x18\b \x01(\bR\n" +
 	"cancelling\x12\x18\n" +
-	"\aresumed\x18\t \x01(\rR\aresumed\"\x8c\x02\n" +
+	"\aresumed\x18\t \x01(\rR\aresumed\"\xf4\x01\n" +
 	"\rOpenRunRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12/\n" +
 	"\x06params\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06params\x12?\n" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x1f.schedulerd.store.v1.CheckpointR\n" +
-	"checkpoint\x12\x16\n" +
-	"\x06source\x18\x04 \x01(\fR\x06source\x122\n" +
-	"\x06events\x18\x05 \x03(\v2\x1a.schedulerd.store.v1.EventR\x06events\x12%\n" +
-	"\x0eevents_dropped\x18\x06 \x01(\x04R\reventsDropped\"\xf7\x02\n" +
+	"checkpoint\x122\n" +
+	"\x06events\x18\x04 \x03(\v2\x1a.schedulerd.store.v1.EventR\x06events\x12%\n" +
+	"\x0eevents_dropped\x18\x05 \x01(\x04R\reventsDropped\"\xb2\x03\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
@@ -1097,10 +1178,18 @@ const file_schedulerd_store_v1_records_proto_rawDesc = "" +
 	"\aresults\x18\x06 \x01(\v2\x17.google.protobuf.StructR\aresults\x12.\n" +
 	"\x06result\x18\a \x01(\v2\x16.google.protobuf.ValueR\x06result\x12G\n" +
 	"\rcompensations\x18\b \x03(\v2!.schedulerd.store.v1.CompensationR\rcompensations\x125\n" +
-	"\x05inner\x18\t \x01(\v2\x1f.schedulerd.store.v1.CheckpointR\x05inner\"T\n" +
+	"\x05inner\x18\t \x01(\v2\x1f.schedulerd.store.v1.CheckpointR\x05inner\x129\n" +
+	"\brollback\x18\n" +
+	" \x01(\v2\x1d.schedulerd.store.v1.RollbackR\brollback\"f\n" +
+	"\bRollback\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\rR\aoutcome\x12\x12\n" +
+	"\x04exit\x18\x02 \x01(\tR\x04exit\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
+	"\x06undone\x18\x04 \x03(\tR\x06undone\"j\n" +
 	"\fCompensation\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.google.protobuf.ValueR\x06result\"\xae\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.google.protobuf.ValueR\x06result\x12\x14\n" +
+	"\x05visit\x18\x03 \x01(\x04R\x05visit\"\xae\x03\n" +
 	"\tRunRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\rR\x05cause\x12\x1b\n" +
@@ -1145,39 +1234,41 @@ func file_schedulerd_store_v1_records_proto_rawDescGZIP() []byte {
 	return file_schedulerd_store_v1_records_proto_rawDescData
 }
 
-var file_schedulerd_store_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_schedulerd_store_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_schedulerd_store_v1_records_proto_goTypes = []any{
 	(*DefinitionRecord)(nil), // 0: schedulerd.store.v1.DefinitionRecord
 	(*StateRecord)(nil),      // 1: schedulerd.store.v1.StateRecord
 	(*OpenRun)(nil),          // 2: schedulerd.store.v1.OpenRun
 	(*OpenRunRecord)(nil),    // 3: schedulerd.store.v1.OpenRunRecord
 	(*Checkpoint)(nil),       // 4: schedulerd.store.v1.Checkpoint
-	(*Compensation)(nil),     // 5: schedulerd.store.v1.Compensation
-	(*RunRecord)(nil),        // 6: schedulerd.store.v1.RunRecord
-	(*Event)(nil),            // 7: schedulerd.store.v1.Event
-	(*RequestRecord)(nil),    // 8: schedulerd.store.v1.RequestRecord
-	(*structpb.Struct)(nil),  // 9: google.protobuf.Struct
-	(*structpb.Value)(nil),   // 10: google.protobuf.Value
+	(*Rollback)(nil),         // 5: schedulerd.store.v1.Rollback
+	(*Compensation)(nil),     // 6: schedulerd.store.v1.Compensation
+	(*RunRecord)(nil),        // 7: schedulerd.store.v1.RunRecord
+	(*Event)(nil),            // 8: schedulerd.store.v1.Event
+	(*RequestRecord)(nil),    // 9: schedulerd.store.v1.RequestRecord
+	(*structpb.Struct)(nil),  // 10: google.protobuf.Struct
+	(*structpb.Value)(nil),   // 11: google.protobuf.Value
 }
 var file_schedulerd_store_v1_records_proto_depIdxs = []int32{
 	2,  // 0: schedulerd.store.v1.StateRecord.run:type_name -> schedulerd.store.v1.OpenRun
-	9,  // 1: schedulerd.store.v1.OpenRunRecord.params:type_name -> google.protobuf.Struct
+	10, // 1: schedulerd.store.v1.OpenRunRecord.params:type_name -> google.protobuf.Struct
 	4,  // 2: schedulerd.store.v1.OpenRunRecord.checkpoint:type_name -> schedulerd.store.v1.Checkpoint
-	7,  // 3: schedulerd.store.v1.OpenRunRecord.events:type_name -> schedulerd.store.v1.Event
-	9,  // 4: schedulerd.store.v1.Checkpoint.results:type_name -> google.protobuf.Struct
-	10, // 5: schedulerd.store.v1.Checkpoint.result:type_name -> google.protobuf.Value
-	5,  // 6: schedulerd.store.v1.Checkpoint.compensations:type_name -> schedulerd.store.v1.Compensation
+	8,  // 3: schedulerd.store.v1.OpenRunRecord.events:type_name -> schedulerd.store.v1.Event
+	10, // 4: schedulerd.store.v1.Checkpoint.results:type_name -> google.protobuf.Struct
+	11, // 5: schedulerd.store.v1.Checkpoint.result:type_name -> google.protobuf.Value
+	6,  // 6: schedulerd.store.v1.Checkpoint.compensations:type_name -> schedulerd.store.v1.Compensation
 	4,  // 7: schedulerd.store.v1.Checkpoint.inner:type_name -> schedulerd.store.v1.Checkpoint
-	10, // 8: schedulerd.store.v1.Compensation.result:type_name -> google.protobuf.Value
-	9,  // 9: schedulerd.store.v1.RunRecord.params:type_name -> google.protobuf.Struct
-	10, // 10: schedulerd.store.v1.RunRecord.result:type_name -> google.protobuf.Value
-	7,  // 11: schedulerd.store.v1.RunRecord.events:type_name -> schedulerd.store.v1.Event
-	1,  // 12: schedulerd.store.v1.RequestRecord.state:type_name -> schedulerd.store.v1.StateRecord
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 8: schedulerd.store.v1.Checkpoint.rollback:type_name -> schedulerd.store.v1.Rollback
+	11, // 9: schedulerd.store.v1.Compensation.result:type_name -> google.protobuf.Value
+	10, // 10: schedulerd.store.v1.RunRecord.params:type_name -> google.protobuf.Struct
+	11, // 11: schedulerd.store.v1.RunRecord.result:type_name -> google.protobuf.Value
+	8,  // 12: schedulerd.store.v1.RunRecord.events:type_name -> schedulerd.store.v1.Event
+	1,  // 13: schedulerd.store.v1.RequestRecord.state:type_name -> schedulerd.store.v1.StateRecord
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_schedulerd_store_v1_records_proto_init() }
@@ -1191,7 +1282,7 @@ func file_schedulerd_store_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_schedulerd_store_v1_records_proto_rawDesc), len(file_schedulerd_store_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

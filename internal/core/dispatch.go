@@ -1,0 +1,289 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/schedulerd/schedulerd/internal/core/flow"
+)
+
+// fireDue acts on the fire times that have come, up to a slice of them, and reports whether there are more.
+func (e *engine) fireDue(now flow.Instant) (more bool) {
+	for range slice {
+		en := e.due.first()
+		if en == nil || en.dueAt > now || e.halted != nil {
+			return false
+		}
+		if e.committing && len(e.group.entries) >= maxGroup {
+			return false // the end of the commit wakes the loop
+		}
+		if now.Sub(en.dueAt) > missedAfter {
+			e.catchUp(en, now)
+		} else {
+			e.tick(en, en.nextFire, now)
+			e.schedule(en, en.nextFire)
+		}
+	}
+	return true
+}
+
+// maxGroup bounds the flows of one commit, and so the memory and the time that it takes.
+const maxGroup = 4096
+
+// tick acts on one fire time of a flow.
+func (e *engine) tick(en *entry, fire, now flow.Instant) {
+	if e.stopping {
+		e.skip(en, fire, flow.SkipStopping, 1, now)
+		return
+	}
+	if w := e.unwait(en); w != nil { // the one before still waits for a slot: it has had its time
+		e.settleBacklog(en, w)
+		e.skip(en, w.since, flow.SkipLimit, 1, now)
+	}
+	e.dispatch(en, flow.Event{Kind: flow.Tick, Now: now, FireTime: fire})
+}
+
+// dispatch starts a run for a fire time, counts it, or lets it wait for a slot. It reports whether the fire time is settled.
+func (e *engine) dispatch(en *entry, event flow.Event) (settled bool) {
+	state, effect, _ := flow.Apply(en.state, en.flow.Backoff, event)
+	if effect == flow.Start && e.running >= e.MaxConcurrentRuns {
+		en.waiting = &waiter{entry: en, since: event.FireTime, catchUp: event.CatchUp}
+		e.waiting.add(en.waiting)
+		return false
+	}
+	if effect == flow.Skipped {
+		e.countSkips(en.state, state)
+	}
+	en.state = state
+	en.cursor = max(en.cursor, event.FireTime)
+	if effect == flow.Start {
+		e.Observer.RunStarted(state.Cause, event.Now.Sub(event.FireTime))
+		e.begin(en, nil, event.Now)
+	}
+	e.touch(en)
+	return true
+}
+
+// skip counts fire times up to fire that do not become runs.
+func (e *engine) skip(en *entry, fire flow.Instant, reason flow.SkipReason, count uint64, now flow.Instant) {
+	if count == 0 {
+		return
+	}
+	state, _, _ := flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Skip, Now: now, Reason: reason, Count: count})
+	e.countSkips(en.state, state)
+	en.state = state
+	en.cursor = max(en.cursor, fire)
+	e.touch(en)
+}
+
+func (e *engine) countSkips(before, after flow.State) {
+	for reason := range flow.SkipReasons {
+		if n := after.Skipped[reason] - before.Skipped[reason]; n != 0 {
+			e.Observer.FireTimesSkipped(reason, n)
+		}
+	}
+}
+
+// startWaiting gives free slots to those who wait, the oldest fire time first.
+func (e *engine) startWaiting(now flow.Instant) {
+	for e.running < e.MaxConcurrentRuns && e.waiting.Len() > 0 {
+		w := e.waiting.next()
+		if w.trigger != nil {
+			w.trigger.run(e, now)
+			continue
+		}
+		w.entry.waiting = nil
+		e.settleBacklog(w.entry, w)
+		e.dispatch(w.entry, flow.Event{Kind: flow.Tick, Now: now, FireTime: w.since, CatchUp: w.catchUp})
+		e.nextBacklog(w.entry, now)
+	}
+}
+
+// unwait takes a flow's waiting fire time out of the queue.
+func (e *engine) unwait(en *entry) *waiter {
+	w := en.waiting
+	if w != nil {
+		e.waiting.remove(w)
+		en.waiting = nil
+	}
+	return w
+}
+
+// settleBacklog drops the missed fire time that waited: while it waits it stays in the backlog, so that a crash does not lose it.
+func (e *engine) settleBacklog(en *entry, w *waiter) {
+	if w.catchUp {
+		en.backlog = slices.Clip(en.backlog[1:])
+		e.touch(en)
+	}
+}
+
+// schedule puts a flow's next fire time after the given one into the queue.
+func (e *engine) schedule(en *entry, after flow.Instant) {
+	next, err := e.next(en, after)
+	if err != nil {
+		e.log.Error("no further fire time", "flow", en.id, "error", err)
+		en.scheduleError = err.Error()
+		e.touch(en)
+	}
+	e.setDue(en, next)
+}
+
+// next is a flow's first fire time after the given one; 0 if there is none.
+func (e *engine) next(en *entry, after flow.Instant) (flow.Instant, error) {
+	s := en.flow.Schedule
+	if s == nil || s.Manual() || en.deleted {
+		return 0, nil
+	}
+	if s.FixedDelay() && en.state.Status == flow.Running {
+		return 0, nil // it counts from the run's end
+	}
+	t := s.Next(after.Time(), en.anchors())
+	if t.IsZero() {
+		return 0, nil
+	}
+	next := flow.At(t)
+	if next <= after {
+		// A schedule that stands still would be a hot loop.
+		return 0, fmt.Errorf("the schedule answered %v, which is not after %v", t, after.Time())
+	}
+	if s.Interval() && en.state.Status == flow.Backoff {
+		next = max(next, en.state.NextEligible) // the tick moves to the end of the window
+	}
+	return next, nil
+}
+
+// setDue puts fire into the queue as the flow's next fire time; 0 takes the flow out of it.
+func (e *engine) setDue(en *entry, fire flow.Instant) {
+	en.nextFire = fire
+	if fire == 0 {
+		e.due.remove(en)
+		return
+	}
+	en.dueAt = fire
+	if j := en.flow.Schedule.Jitter(); j > 0 {
+		en.dueAt = fire.Add(time.Duration(e.Random() * float64(j)))
+	}
+	e.due.fix(en)
+}
+
+// reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is only
+// held up by its jitter, unless it moves to the end of a backoff window.
+func (e *engine) reschedule(en *entry, now flow.Instant) {
+	if en.nextFire != 0 && en.nextFire <= now && en.state.Status != flow.Backoff {
+		return
+	}
+	en.scheduleError = ""
+	e.schedule(en, max(en.cursor, now-1))
+}
+
+// catchUp settles the fire times of a flow that were missed, up to now, by its policy.
+func (e *engine) catchUp(en *entry, now flow.Instant) {
+	policy := en.flow.CatchUp.withDefaults()
+	reason := flow.SkipOutage
+	switch {
+	case en.state.Paused:
+		policy.Mode, reason = CatchUpSkip, flow.SkipPaused
+	case en.state.Status == flow.Tripped:
+		policy.Mode, reason = CatchUpSkip, flow.SkipTripped
+	}
+	first := en.nextFire
+	if w := e.unwait(en); w != nil && !w.catchUp {
+		first = min(first, w.since)
+	}
+	missed := e.missed(en, first-1, now, policy)
+	e.skip(en, missed.newest, reason, missed.count-uint64(len(missed.run)), now)
+	en.cursor = max(en.cursor, missed.newest)
+	en.backlog = append(en.backlog, missed.run...)
+	if extra := len(en.backlog) - policy.Max; extra > 0 && policy.Mode == CatchUpAll {
+		e.skip(en, 0, flow.SkipOutage, uint64(extra), now)
+		en.backlog = append(en.backlog[:0], en.backlog[extra:]...)
+	}
+	e.touch(en)
+	if missed.count > 0 {
+		e.log.Warn("fire times were missed", "flow", en.id, "count", missed.count, "caught_up", len(missed.run), "oldest", first.Time())
+	}
+	e.schedule(en, max(missed.newest, now-1))
+	e.nextBacklog(en, now)
+}
+
+// missedTimes is what an outage left.
+type missedTimes struct {
+	count  uint64
+	newest flow.Instant
+	run    []flow.Instant // those that shall still run, oldest first
+}
+
+// maxMissed bounds the fire times that are looked at one by one after an outage, some seconds of work for the worst of schedules.
+const maxMissed = 1 << 20
+
+// missed lists the fire times in (after, now], and picks those that the policy runs. Of more than maxMissed the oldest are not counted.
+func (e *engine) missed(en *entry, after, now flow.Instant, policy CatchUp) missedTimes {
+	var m missedTimes
+	keep := 1
+	switch policy.Mode {
+	case CatchUpSkip:
+		keep = 0
+	case CatchUpAll:
+		keep = policy.Max
+	}
+	oldest := now.Add(-policy.Window)
+	for at := after; ; at = m.newest {
+		next, err := e.next(en, at)
+		if err != nil || next == 0 || next > now {
+			return m
+		}
+		if m.count++; m.count == maxMissed && next < oldest {
+			next = oldest - 1
+		}
+		m.newest = next
+		if keep > 0 && next >= oldest {
+			if len(m.run) == keep {
+				m.run = slices.Delete(m.run, 0, 1)
+			}
+			m.run = append(m.run, next)
+		}
+	}
+}
+
+// nextBacklog starts the oldest missed fire time that still shall run, if the flow is free.
+func (e *engine) nextBacklog(en *entry, now flow.Instant) {
+	for len(en.backlog) > 0 && en.waiting == nil && en.state.Status != flow.Running && !e.stopping {
+		event := flow.Event{Kind: flow.Tick, Now: now, FireTime: en.backlog[0], CatchUp: true}
+		if !e.dispatch(en, event) {
+			return // it waits for a slot
+		}
+		en.backlog = slices.Clip(en.backlog[1:])
+	}
+}
+
+// clockJumped recomputes due times after the wall clock was set. Forward, what was jumped over is due now, and late: catchUp settles
+// it. Backward, fixed intervals go on in elapsed time, and calendar times wait for the instant they wait for; after more than three
+// hours (Debian cron's bound) the old time is taken to have been wrong, and they are computed from the new one.
+func (e *engine) clockJumped(now flow.Instant, by time.Duration) {
+	e.log.Warn("the wall clock was set", "by", by)
+	e.Observer.ClockJumped(by)
+	if by > 0 {
+		return
+	}
+	for _, en := range append([]*entry(nil), e.due.heap...) {
+		switch {
+		case en.flow.Schedule.Interval():
+			en.anchor = en.anchor.Add(by)
+			en.cursor = en.cursor.Add(by)
+			if en.state.LastFinish != 0 {
+				en.state.LastFinish = en.state.LastFinish.Add(by)
+			}
+			if en.state.NextEligible != 0 {
+				en.state.NextEligible = en.state.NextEligible.Add(by)
+			}
+			e.setDue(en, en.nextFire.Add(by))
+		case by < -3*time.Hour:
+			en.cursor = min(en.cursor, now)
+			e.reschedule(en, now)
+		default:
+			continue
+		}
+		e.touch(en)
+	}
+}
