@@ -77,7 +77,6 @@ type machine struct {
 	entered     time.Time
 	transitions int
 	results     map[string]any // copied on write: scopes and checkpoints keep older ones
-	size        int            // of results
 	result      any
 	stack       []Compensation
 	undoing     *Rollback
@@ -121,14 +120,18 @@ func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
 			v = new(visit)
 		}
 		v.begin(m, m.path+next, m.visitKey(next, m.transitions), m.entered)
-		result, err := m.do(ctx, state, v, resume)
+		result, inner, err := m.do(ctx, state, v, resume)
+		switch done := (Compensation{State: next, Visit: m.transitions, Result: result.Value}); {
+		case err == nil && state.Compensate != nil:
+			m.stack = append(m.stack, done)
+		case len(inner) > 0:
+			done.Inner = inner
+			m.stack = append(m.stack, done)
+		}
 		if err != nil {
 			return m.fail(ctx, err)
 		}
 		resume = nil
-		if state.Compensate != nil {
-			m.stack = append(m.stack, Compensation{next, m.transitions, result.Value})
-		}
 		if err := m.keep(next, result.Value); err != nil {
 			return m.fail(ctx, err)
 		}
@@ -142,10 +145,6 @@ func (m *machine) restore(c *Checkpoint) {
 	m.state, m.entered, m.transitions = c.State, c.Entered, c.Transitions
 	m.results, m.result = c.Results, c.Result
 	m.stack, m.undoing = slices.Clip(c.Compensations), c.Rollback
-	for _, v := range m.results {
-		n, _ := measure(v)
-		m.size += n
-	}
 }
 
 // enter records that a state or exit is entered.
@@ -166,55 +165,66 @@ func (m *machine) enter(ctx context.Context, name string, state *State, fresh bo
 		m.entered = m.start
 	}
 	m.emit(Event{Time: now, Type: StateEntered, State: m.path + name})
-	// The start of a run is on record already, and arming a timer makes a checkpoint that says all of this and more.
-	if fresh || state != nil && armsTimer(state.Work) {
+	// The start of a run is on record already, its end will be in a moment, and arming a timer makes a checkpoint that says all of
+	// this and more.
+	if fresh || state == nil || armsTimer(state.Work) {
 		return nil
 	}
 	return m.checkpoint(ctx, time.Time{}, nil)
 }
 
-// do does the work of the current state. resume is not nil if it was interrupted in it.
-func (m *machine) do(ctx context.Context, state *State, v *visit, resume *Checkpoint) (Result, error) {
+// do does the work of the current state. resume is not nil if it was interrupted in it. Beside the result, or the error, it gives
+// the nested workflows that completed and can be undone.
+func (m *machine) do(ctx context.Context, state *State, v *visit, resume *Checkpoint) (Result, []Frame, error) {
 	switch work := state.Work.(type) {
 	case *Step:
-		return m.perform(ctx, work, v)
+		result, err := m.perform(ctx, work, v)
+		return result, nil, err
 	case *Split:
 		return m.split(ctx, work, v)
 	case *Timer:
-		return m.timer(ctx, work, v, resume)
+		result, err := m.timer(ctx, work, v, resume)
+		return result, nil, err
 	case *TimerWorkflow:
-		return m.timers(ctx, work, v, resume)
+		result, err := m.timers(ctx, work, v, resume)
+		return result, nil, err
 	}
 	var inner *Checkpoint
 	if resume != nil {
 		inner = resume.Inner
 	}
-	return m.nested(ctx, state.Work, v, inner, m.durable)
+	result, frame, err := m.nested(ctx, state.Work, v, inner, m.durable)
+	if frame == nil {
+		return result, nil, err
+	}
+	return result, []Frame{*frame}, err
 }
 
-// keep makes a result the state's.
+// keep makes a value the state's result, if there is room for what the workflow holds then.
 func (m *machine) keep(name string, value any) error {
-	old, replaces := m.results[name]
-	if value == nil && !replaces {
-		return nil // results of states without one are left out
+	results := m.results
+	if _, replaces := results[name]; value != nil || replaces { // results of states without one are left out
+		results = make(map[string]any, len(m.results)+1)
+		maps.Copy(results, m.results)
+		if value == nil {
+			delete(results, name)
+		} else {
+			results[name] = value
+		}
 	}
-	size, err := measure(value)
-	if err != nil {
-		return &StateError{m.path + name, 1, err}
+	if len(results) > 0 || len(m.stack) > 0 {
+		size, err := held(results, m.stack)
+		if err == nil && size > MaxRunBytes {
+			err = fmt.Errorf("with its result the workflow holds about %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", size>>10, MaxRunBytes>>10)
+		}
+		if err != nil {
+			return &StateError{m.path + name, 1, err}
+		}
 	}
-	before, _ := measure(old)
-	if size += m.size - before; size > MaxRunBytes {
-		return &StateError{m.path + name, 1, fmt.Errorf("with its result the workflow holds %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", size>>10, MaxRunBytes>>10)}
-	}
-	results := make(map[string]any, len(m.results)+1)
-	maps.Copy(results, m.results)
-	if value == nil {
-		delete(results, name)
-	} else {
-		results[name] = value
+	m.results = results
+	if value != nil {
 		m.result = value
 	}
-	m.results, m.size = results, size
 	return nil
 }
 
