@@ -60,7 +60,9 @@ type timeoutError struct {
 	of    *machine // the workflow whose timeout it is; nil: of something smaller
 }
 
-func (e *timeoutError) Error() string { return fmt.Sprintf("%s took longer than its timeout of %v", e.what, e.limit) }
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("%s took longer than its timeout of %v", e.what, e.limit)
+}
 
 // Failures of a task by class that this package itself makes.
 const (

@@ -11,42 +11,19 @@ import (
 // nested runs the workflow of a *Nested or *FlowCall inside the state or branch that v visits, and gives its last result and, as
 // the action, the exit it reached. inner is where to go on, nil for from the start.
 //
-// It compensates by itself when it does not succeed. Once it has succeeded, undoing it is the business of the state it is in.
-func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkpoint, durable bool) (Result, error) {
-	child := &machine{
-		run:     m.run,
-		log:     m.log,
-		parent:  m,
-		depth:   m.depth + 1,
-		durable: durable,
-		path:    v.State + "/",
-		key:     v.IdempotencyKey,
-		start:   v.Entered,
+// It compensates by itself when it does not succeed. When it does and can be undone later, there is a frame to do so.
+func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkpoint, durable bool) (Result, *Frame, error) {
+	fail := func(err error) (Result, *Frame, error) { return Result{}, nil, &StateError{v.State, 1, err} }
+	child, err := m.child(work, v)
+	if err != nil {
+		return fail(err)
 	}
-	if child.depth > MaxDepth {
-		return Result{}, &StateError{v.State, 1, fmt.Errorf("workflows are nested more than %d deep", MaxDepth)}
-	}
-	var params func(*Scope) (map[string]any, error)
-	var timeout time.Duration
-	switch work := work.(type) {
-	case *Nested:
-		child.w, params, timeout = work.Workflow, work.Params, work.Timeout
-		child.params, child.resources = m.params, v.Resources
-		child.item, child.index = v.scope.Item, v.scope.Index
-	case *FlowCall:
-		callee, err := m.lookUp(work.FlowID)
-		if err != nil {
-			return Result{}, &StateError{v.State, 1, err}
-		}
-		child.w, params, timeout = callee.Workflow, work.Params, work.Timeout
-		child.params, child.resources = callee.Params, callee.Resources
-	default:
-		return Result{}, &StateError{v.State, 1, errors.New("there is nothing to do")}
-	}
+	child.durable = durable
+	params, timeout := nestedSettings(work)
 	if params != nil {
 		own, err := evaluate(m, params, &v.scope)
 		if err != nil {
-			return Result{}, &StateError{v.State, 1, fmt.Errorf("params: %w", err)}
+			return fail(fmt.Errorf("params: %w", err))
 		}
 		child.params = overlay(child.params, own)
 	}
@@ -57,12 +34,60 @@ func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkp
 	}
 	switch end := child.walk(ctx, inner); end.Outcome {
 	case Succeeded:
-		return Result{Value: end.Result, Action: end.Exit}, nil
+		return Result{Value: end.Result, Action: end.Exit}, child.frame(), nil
 	case Failed:
-		return Result{}, end.Err
+		return Result{}, nil, end.Err
 	default:
-		return Result{}, &stopped{end.Outcome, end.Err}
+		return Result{}, nil, &stopped{end.Outcome, end.Err}
 	}
+}
+
+// child makes the machine of a workflow nested in what v visits. Its params are those around it.
+func (m *machine) child(work Work, v *visit) (*machine, error) {
+	child := &machine{
+		run:    m.run,
+		log:    m.log,
+		parent: m,
+		depth:  m.depth + 1,
+		path:   v.State + "/",
+		key:    v.IdempotencyKey,
+		start:  v.Entered,
+	}
+	if child.depth > MaxDepth {
+		return nil, fmt.Errorf("workflows are nested more than %d deep", MaxDepth)
+	}
+	switch work := work.(type) {
+	case *Nested:
+		child.w, child.params, child.resources = work.Workflow, m.params, m.resources
+		child.item, child.index = v.scope.Item, v.scope.Index
+	case *FlowCall:
+		callee, err := m.lookUp(work.FlowID)
+		if err != nil {
+			return nil, err
+		}
+		child.w, child.params, child.resources = callee.Workflow, callee.Params, callee.Resources
+	default:
+		return nil, errors.New("there is no nested workflow")
+	}
+	return child, nil
+}
+
+func nestedSettings(work Work) (params func(*Scope) (map[string]any, error), timeout time.Duration) {
+	switch work := work.(type) {
+	case *Nested:
+		return work.Params, work.Timeout
+	case *FlowCall:
+		return work.Params, work.Timeout
+	}
+	return nil, 0
+}
+
+// frame is what is needed to undo the workflow, which has completed; nil: it has nothing to undo.
+func (m *machine) frame() *Frame {
+	if len(m.stack) == 0 {
+		return nil
+	}
+	return &Frame{Params: m.params, Results: m.results, Item: m.item, Index: m.index, Compensations: m.stack}
 }
 
 // lookUp finds the flow that a FlowCall names.

@@ -73,11 +73,23 @@ type Checkpoint struct {
 	Inner         *Checkpoint    // of a nested workflow or timer workflow in this state
 }
 
-// Compensation is a completed state that has a compensate task.
+// Compensation is a completed state that can be undone: by its compensate task or, if it has none, by undoing the nested
+// workflows that completed in it.
 type Compensation struct {
 	State  string
 	Visit  int // Transitions when it was entered
 	Result any
+	Inner  []Frame // oldest first; empty: the state's own compensate task
+}
+
+// Frame is a nested workflow that has completed in a state or branch and can be undone.
+type Frame struct {
+	Branch        int // index of the branch, if the state is a split
+	Params        map[string]any
+	Results       map[string]any
+	Item          any // of the for_each around it
+	Index         int
+	Compensations []Compensation // oldest first, never empty
 }
 
 // Rollback is how a run whose compensation has begun will end. Such a run is resumed with the compensations that are left,

@@ -18,6 +18,7 @@ var (
 // branchEnd is how a branch ended.
 type branchEnd struct {
 	result any
+	frame  *Frame // of a nested workflow that can be undone
 	err    error
 	how    branchOutcome
 }
@@ -48,20 +49,21 @@ type splitRun struct {
 	why      error // the decision was made by the timeout
 }
 
-// split does the work of a split state: the list of its branches' ends, in their order.
-func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, error) {
+// split does the work of a split state. Its result is the list of its branches' ends, in their order.
+func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, []Frame, error) {
 	started := time.Now()
+	fail := func(err error) (Result, []Frame, error) { return Result{}, nil, &StateError{v.State, 1, err} }
 	r := &splitRun{Split: s, m: m, v: v, ctx: ctx}
 	total := len(s.Branches)
 	if s.ForEach != nil {
 		var err error
 		if r.items, err = m.items(s.ForEach, v); err != nil {
-			return Result{}, &StateError{v.State, 1, err}
+			return fail(err)
 		}
 		total = len(r.items)
 	}
 	if total*emptyEnd > MaxRunBytes {
-		return Result{}, &StateError{v.State, 1, fmt.Errorf("%d branches are too many: their ends alone exceed the %d KiB of results a workflow may hold", total, MaxRunBytes>>10)}
+		return fail(fmt.Errorf("%d branches are too many: their ends alone exceed the %d KiB of results that a workflow may hold", total, MaxRunBytes>>10))
 	}
 	r.ends = make([]branchEnd, total)
 	r.tally.total = total
@@ -70,21 +72,19 @@ func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, error)
 	if r.decision == undecided {
 		r.run(ctx)
 	}
-	if ctx.Err() != nil {
-		return Result{}, r.interrupted(ctx)
+	frames := r.frames()
+	if err := r.incomplete(); err != nil {
+		return Result{}, frames, err
 	}
-	if r.decision == undecided {
-		r.decision = s.Join.decide(r.tally, r.needed, true)
+	if ctx.Err() != nil && r.decision != met {
+		return Result{}, frames, context.Cause(ctx)
 	}
 	now := time.Now()
 	m.emit(Event{Time: now, Type: SplitDecided, State: v.State, Detail: r.summary(), Duration: now.Sub(started)})
-	if err := r.incomplete(); err != nil {
-		return Result{}, err
-	}
 	if r.decision == missed {
-		return Result{}, &StateError{v.State, 1, r.failure()}
+		return Result{}, frames, &StateError{v.State, 1, r.failure()}
 	}
-	return Result{Value: r.result()}, nil
+	return Result{Value: r.result()}, frames, nil
 }
 
 // items evaluates the list of a for_each.
@@ -137,29 +137,44 @@ func (r *splitRun) work() {
 		r.next++
 		r.mu.Unlock()
 
-		result, err := r.branch(i)
-		r.record(i, result, err)
+		result, frame, err := r.branch(i)
+		r.record(i, result, frame, err)
 	}
 }
 
 // branch runs branch i. Whatever panics in it is its failure.
-func (r *splitRun) branch(i int) (result Result, err error) {
+func (r *splitRun) branch(i int) (result Result, frame *Frame, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = recovered(r.m.log, "a branch", p)
 		}
 	}()
+	b, v := r.visit(i)
+	if step, ok := b.Work.(*Step); ok {
+		result, err = r.m.perform(r.ctx, step, v)
+		return result, nil, err
+	}
+	result, frame, err = r.m.nested(r.ctx, b.Work, v, nil, false)
+	if frame != nil {
+		frame.Branch = i
+	}
+	return result, frame, err
+}
+
+// visit makes what the task of branch i is given.
+func (r *splitRun) visit(i int) (*Branch, *visit) {
 	b, forEach := r.of(i)
 	v := new(visit)
+	entered := r.v.Entered
+	if r.Bulkhead > 0 {
+		entered = time.Now() // it may have waited for its turn
+	}
 	name := branchName(*b, i, forEach)
-	v.begin(r.m, r.v.State+"/"+name, r.v.IdempotencyKey+"/"+name, r.v.Entered)
+	v.begin(r.m, r.v.State+"/"+name, r.v.IdempotencyKey+"/"+name, entered)
 	if forEach {
 		v.scope.Item, v.scope.Index = r.items[i], i
 	}
-	if step, ok := b.Work.(*Step); ok {
-		return r.m.perform(r.ctx, step, v)
-	}
-	return r.m.nested(r.ctx, b.Work, v, nil, false)
+	return b, v
 }
 
 // of is the definition of branch i.
@@ -171,11 +186,11 @@ func (r *splitRun) of(i int) (b *Branch, forEach bool) {
 }
 
 // record notes how a branch ended and decides the split if that decides it.
-func (r *splitRun) record(i int, result Result, err error) {
+func (r *splitRun) record(i int, result Result, frame *Frame, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := &r.ends[i]
-	end.err = err
+	end.frame, end.err = frame, err
 	switch {
 	case err == nil:
 		end.how, end.result = branchSucceeded, result.Value
@@ -209,12 +224,15 @@ func (r *splitRun) timeout() {
 	r.cancel(errJoinTimeout)
 }
 
-// interrupted is the error of a split whose run has been interrupted.
-func (r *splitRun) interrupted(ctx context.Context) error {
-	if err := r.incomplete(); err != nil {
-		return err
+// frames is what completed in the branches and can be undone.
+func (r *splitRun) frames() []Frame {
+	var frames []Frame
+	for i := range r.ends {
+		if f := r.ends[i].frame; f != nil {
+			frames = append(frames, *f)
+		}
 	}
-	return context.Cause(ctx)
+	return frames
 }
 
 // incomplete is the error of a branch whose rollback failed, if there is one. What it left undone must not be forgotten,
@@ -289,28 +307,36 @@ type joinError struct {
 func (e *joinError) Error() string { return e.text }
 func (e *joinError) Unwrap() error { return e.first }
 
-// emptyEnd is the size that measure gives for the end of a branch with a name of one digit and nothing to tell.
-const emptyEnd = 79
+// emptyEnd is the size of the end of a branch that has nothing to tell.
+var emptyEnd, _ = measure([]any{endOf("0", &branchEnd{})})
+
+// maxErrorBytes bounds the text of a branch's error in the split's result.
+const maxErrorBytes = 1 << 10
 
 // result is the list of the branches' ends.
 func (r *splitRun) result() []any {
 	list := make([]any, len(r.ends))
 	for i := range r.ends {
-		end := &r.ends[i]
 		b, forEach := r.of(i)
-		text := ""
-		if end.how == branchFailed {
-			text = end.err.Error()
-		}
-		list[i] = map[string]any{
-			"branch":    branchName(*b, i, forEach),
-			"succeeded": end.how == branchSucceeded,
-			"cancelled": end.how == branchCancelled,
-			"result":    end.result,
-			"error":     text,
-		}
+		list[i] = endOf(branchName(*b, i, forEach), &r.ends[i])
 	}
 	return list
+}
+
+func endOf(name string, end *branchEnd) map[string]any {
+	text := ""
+	if end.how == branchFailed {
+		if text = end.err.Error(); len(text) > maxErrorBytes {
+			text = strings.ToValidUTF8(text[:maxErrorBytes], "") + "…"
+		}
+	}
+	return map[string]any{
+		"branch":    name,
+		"succeeded": end.how == branchSucceeded,
+		"cancelled": end.how == branchCancelled,
+		"result":    end.result,
+		"error":     text,
+	}
 }
 
 // branchName names branch i of a split for events, results and keys.

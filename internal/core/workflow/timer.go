@@ -48,7 +48,7 @@ func (m *machine) timer(ctx context.Context, t *Timer, v *visit, resume *Checkpo
 
 // timers does the work of a timer workflow.
 func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume *Checkpoint) (Result, error) {
-	at := Checkpoint{State: w.Initial, Result: v.scope.Result} // the cursor
+	at := Checkpoint{State: w.Initial} // the cursor
 	resumed := resume != nil && resume.Inner != nil && w.Timers[resume.Inner.State] != nil
 	if resumed {
 		at = *resume.Inner
@@ -101,7 +101,9 @@ func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume
 		resumed = false
 		visit := new(visit)
 		visit.begin(m, path, v.IdempotencyKey+"/"+at.State+"/"+itoa(at.Transitions), at.Entered)
-		visit.scope.Result = at.Result
+		if at.Result != nil {
+			visit.scope.Result = at.Result
+		}
 		result, err := m.fire(ctx, node.Timer, visit, at.Entered, at.Deadline)
 		if err != nil {
 			return Result{}, err

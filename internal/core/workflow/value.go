@@ -48,3 +48,33 @@ func measureAt(v any, depth int) (int, error) {
 	}
 	return 0, fmt.Errorf("a %T is not a JSON-like value", v)
 }
+
+// held is the size of what a workflow holds: the results of its states and what it needs to undo them.
+func held(results map[string]any, stack []Compensation) (int, error) {
+	size, err := measure(results)
+	if err != nil {
+		return 0, err
+	}
+	for i := range stack {
+		const entry = 32 // name and number
+		c := &stack[i]
+		n, err := measure(c.Result)
+		if err != nil {
+			return 0, err
+		}
+		size += n + entry
+		for j := range c.Inner {
+			f := &c.Inner[j]
+			n, err := held(f.Results, f.Compensations)
+			if err != nil {
+				return 0, err
+			}
+			params, err := measure(f.Params)
+			if err != nil {
+				return 0, err
+			}
+			size += n + params
+		}
+	}
+	return size, nil
+}
