@@ -57,6 +57,7 @@ type Info struct {
 	Run           *Current     // the run on its way
 	Revision      uint64       // the commit that made it
 	ScheduleError string       // why no further fire time could be computed
+	Anchor        flow.Instant // where the grid of an every schedule starts
 	Deleted       bool
 
 	resources *resource.Set

@@ -49,7 +49,7 @@ func (en *entry) anchors() schedule.Anchors {
 func (en *entry) info(revision uint64) *Info {
 	info := &Info{
 		Flow: en.flow, State: en.state, NextFire: en.nextFire, Revision: revision,
-		ScheduleError: en.scheduleError, Deleted: en.deleted, resources: en.resources,
+		ScheduleError: en.scheduleError, Anchor: en.anchor, Deleted: en.deleted, resources: en.resources,
 	}
 	if en.run != nil {
 		current := en.run.current
