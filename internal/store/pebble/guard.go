@@ -1,0 +1,291 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/schedulerd/schedulerd/internal/core/store"
+)
+
+// guard is the filesystem as the engine sees it. It watches the files of one directory.
+//
+// While the store is being opened it keeps what the engine wants to remove, so that a store found damaged is left as it was.
+//
+// The first write that fails trips it. From then on nothing is written to the directory, and the engine is told that all went well: it
+// could only panic. Only tables are different. A table that seemed written would be read again, so whoever writes one waits until the
+// store is closed; the engine does that in the background.
+type guard struct {
+	vfs.FS
+	dir string
+
+	tripped chan struct{} // closed by trip
+	closing chan struct{} // closed by release
+
+	mu       sync.Mutex
+	err      error // why it tripped
+	opening  bool
+	removals []string    // while opening
+	onTrip   func(error) // nil while opening
+}
+
+func newGuard(inner vfs.FS, dir string) *guard {
+	return &guard{FS: inner, dir: dir, opening: true, tripped: make(chan struct{}), closing: make(chan struct{})}
+}
+
+// trip ends all writing. The first reason counts.
+func (g *guard) trip(reason error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return
+	}
+	g.err = reason
+	close(g.tripped)
+	if g.onTrip != nil {
+		g.onTrip(reason)
+	}
+}
+
+// failure is why the guard tripped, or nil.
+func (g *guard) failure() error {
+	select {
+	case <-g.tripped:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.err
+	default:
+		return nil
+	}
+}
+
+// serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late. From then on
+// onTrip is called once when the guard trips; it must not call the engine.
+func (g *guard) serve(onTrip func(error)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return g.err
+	}
+	for _, name := range g.removals {
+		// What stays is removed the next time.
+		_ = g.FS.Remove(name)
+	}
+	g.removals, g.opening, g.onTrip = nil, false, onTrip
+	return nil
+}
+
+// release lets everybody go on who waits because the guard tripped.
+func (g *guard) release() { close(g.closing) }
+
+func (g *guard) guards(name string) bool {
+	return name == g.dir || g.FS.PathDir(name) == g.dir
+}
+
+// attempt changes the file name by calling do, unless the guard has tripped; if do fails, it trips.
+func (g *guard) attempt(op, name string, do func() error) error {
+	if !g.guards(name) {
+		return do()
+	}
+	if g.failure() == nil {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		g.trip(writeError(g.dir, op, name, err))
+	}
+	if !strings.HasSuffix(name, ".sst") {
+		return nil
+	}
+	g.mu.Lock()
+	opening, err := g.opening, g.err
+	g.mu.Unlock()
+	if opening {
+		// Open waits for tables to be written, and takes an error well.
+		return err
+	}
+	<-g.closing
+	return nil
+}
+
+// writeError says which file could not be written.
+func writeError(dir, op, name string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	if errors.As(err, &path) || errors.As(err, &link) {
+		return fmt.Errorf("%s: %w: %w", dir, store.ErrIO, err) // has the name
+	}
+	return fmt.Errorf("%s: %w: %s %s: %w", dir, store.ErrIO, op, name, err)
+}
+
+func (g *guard) open(op, name string, do func() (vfs.File, error)) (vfs.File, error) {
+	if !g.guards(name) {
+		return do()
+	}
+	g.keep(name)
+	var opened vfs.File = nowhere{name}
+	err := g.attempt(op, name, func() error {
+		file, err := do()
+		if err == nil {
+			opened = file
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &guardedFile{opened, g, name}, nil
+}
+
+// keep takes back the removal of a file whose name is used again.
+func (g *guard) keep(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.removals = slices.DeleteFunc(g.removals, func(other string) bool { return other == name })
+}
+
+func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.open("create", name, func() (vfs.File, error) { return g.FS.Create(name, category) })
+}
+
+func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return g.open("open", name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, category, opts...) })
+}
+
+func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.open("reuse", newname, func() (vfs.File, error) { return g.FS.ReuseForWrite(oldname, newname, category) })
+}
+
+// OpenDir opens a directory for syncing, which is writing.
+func (g *guard) OpenDir(name string) (vfs.File, error) {
+	dir, err := g.FS.OpenDir(name)
+	if err != nil || !g.guards(name) {
+		return dir, err
+	}
+	return &guardedFile{dir, g, name}, nil
+}
+
+func (g *guard) Link(oldname, newname string) error {
+	return g.attempt("link", newname, func() error { return g.FS.Link(oldname, newname) })
+}
+
+func (g *guard) Rename(oldname, newname string) error {
+	g.keep(newname)
+	return g.attempt("rename", newname, func() error { return g.FS.Rename(oldname, newname) })
+}
+
+// Remove may fail: the engine tries again when it is opened next.
+func (g *guard) Remove(name string) error {
+	if g.guards(name) {
+		g.mu.Lock()
+		opening, err := g.opening, g.err
+		if opening {
+			g.removals = append(g.removals, name)
+		}
+		g.mu.Unlock()
+		if opening || err != nil {
+			return nil
+		}
+	}
+	return g.FS.Remove(name)
+}
+
+// MkdirAll makes directories for the owner only: stores and backups hold what flows are run with.
+func (g *guard) MkdirAll(dir string, _ os.FileMode) error { return g.FS.MkdirAll(dir, 0o700) }
+
+// Lock does nothing: Open has locked the directory.
+func (g *guard) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// GetDiskUsage may fail: it is asked for warnings only.
+func (g *guard) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	usage, err := g.FS.GetDiskUsage(path)
+	if err != nil {
+		return usage, vfs.ErrUnsupported
+	}
+	return usage, nil
+}
+
+func (g *guard) Unwrap() vfs.FS { return g.FS }
+
+// guardedFile is a file of the guarded directory, open for writing.
+type guardedFile struct {
+	vfs.File
+	guard *guard
+	name  string
+}
+
+func (f *guardedFile) Write(p []byte) (int, error) {
+	return len(p), f.guard.attempt("write", f.name, func() error { return whole(len(p))(f.File.Write(p)) })
+}
+
+func (f *guardedFile) WriteAt(p []byte, offset int64) (int, error) {
+	return len(p), f.guard.attempt("write", f.name, func() error { return whole(len(p))(f.File.WriteAt(p, offset)) })
+}
+
+func whole(want int) func(int, error) error {
+	return func(n int, err error) error {
+		if err == nil && n < want {
+			return io.ErrShortWrite
+		}
+		return err
+	}
+}
+
+func (f *guardedFile) Sync() error {
+	return f.guard.attempt("sync", f.name, f.File.Sync)
+}
+
+func (f *guardedFile) SyncData() error {
+	return f.guard.attempt("sync", f.name, f.File.SyncData)
+}
+
+func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
+	err = f.guard.attempt("sync", f.name, func() (err error) {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
+
+func (f *guardedFile) Close() error {
+	err := f.File.Close()
+	if err == nil {
+		return nil
+	}
+	return f.guard.attempt("close", f.name, func() error { return err })
+}
+
+// nowhere is a file that should have been opened after the guard tripped.
+type nowhere struct{ name string }
+
+func (nowhere) Close() error                           { return nil }
+func (nowhere) Read([]byte) (int, error)               { return 0, io.EOF }
+func (nowhere) ReadAt([]byte, int64) (int, error)      { return 0, io.EOF }
+func (nowhere) Write(p []byte) (int, error)            { return len(p), nil }
+func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (nowhere) Preallocate(int64, int64) error         { return nil }
+func (nowhere) Sync() error                            { return nil }
+func (nowhere) SyncTo(int64) (bool, error)             { return false, nil }
+func (nowhere) SyncData() error                        { return nil }
+func (nowhere) Prefetch(int64, int64) error            { return nil }
+func (nowhere) Fd() uintptr                            { return vfs.InvalidFd }
+func (n nowhere) Stat() (vfs.FileInfo, error)          { return nothing(n), nil }
+
+// nothing describes an empty file.
+type nothing struct{ name string }
+
+func (n nothing) Name() string         { return n.name }
+func (nothing) Size() int64            { return 0 }
+func (nothing) Mode() os.FileMode      { return 0o600 }
+func (nothing) ModTime() time.Time     { return time.Time{} }
+func (nothing) IsDir() bool            { return false }
+func (nothing) Sys() any               { return nil }
+func (nothing) DeviceID() vfs.DeviceID { return vfs.DeviceID{} }
