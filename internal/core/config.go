@@ -25,7 +25,7 @@ type Config struct {
 	// it left behind.
 	BeforeResume func(runID string)
 	// Output gives the place where the output of a run's tasks goes. Default: discarded.
-	Output func(runID string) workflow.Output
+	Output func(runID string) RunOutput
 	// Observer is told what happens, for metrics. Default: nobody.
 	Observer Observer
 	// Now is the wall clock. Default: time.Now. Timers run on the monotonic one.
@@ -62,9 +62,17 @@ func (noObserver) FireTimesSkipped(flow.SkipReason, uint64) {}
 func (noObserver) Committed(int, time.Duration)             {}
 func (noObserver) ClockJumped(time.Duration)                {}
 
+// RunOutput takes what the tasks of one run write.
+type RunOutput interface {
+	workflow.Output
+	// End tells that nothing more comes, and how the run ended.
+	End(flow.Outcome)
+}
+
 type noOutput struct{}
 
 func (noOutput) Line(string, int, bool, string) {}
+func (noOutput) End(flow.Outcome)               {}
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Store == nil {
@@ -89,7 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.BeforeResume = func(string) {}
 	}
 	if c.Output == nil {
-		c.Output = func(string) workflow.Output { return noOutput{} }
+		c.Output = func(string) RunOutput { return noOutput{} }
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}

@@ -83,10 +83,12 @@ func (r *activeRun) execute(identity workflow.Identity) (end workflow.End) {
 			end = workflow.End{Outcome: workflow.Failed, Err: fmt.Errorf("panic: %v", p)}
 		}
 	}()
+	output := r.engine.Output(r.id)
+	defer func() { output.End(outcomeOf(end.Outcome)) }()
 	return r.flow.Workflow.Run(r.ctx, &workflow.Run{
 		Identity: identity, Params: mergeParams(r.flow.Params, r.params), Resume: r.resume,
 		Timeout: r.flow.Timeout, CompensationTimeout: r.flow.CompensationTimeout,
-		Resources: r.resources, Flows: r.engine.callee, Log: log, Output: r.engine.Output(r.id), Journal: r,
+		Resources: r.resources, Flows: r.engine.callee, Log: log, Output: output, Journal: r,
 	})
 }
 
