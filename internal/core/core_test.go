@@ -185,6 +185,7 @@ func TestTriggerOverlapCancel(t *testing.T) {
 		if err != nil || run.ID != "f@1" {
 			t.Fatalf("trigger: %v, %v", run, err)
 		}
+		synctest.Wait() // the task runs
 		var refused *core.FlowError
 		if _, _, err := r.Trigger(t.Context(), core.TriggerRequest{FlowID: "f"}); !errors.As(err, &refused) || !errors.Is(err, core.ErrFlowRunning) || refused.Run != "f@1" {
 			t.Errorf("second trigger: %v", err)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -185,7 +186,7 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 	events, dropped := r.history.snapshot()
 	run := &Run{
 		ID: r.id, FlowID: en.id, Number: r.number, Cause: r.current.Cause, FireTime: r.current.FireTime, Start: r.current.Start,
-		End: now, Outcome: outcome, Error: message, Exit: end.Exit, State: end.State, Params: r.params, Result: end.Result,
+		End: now, Outcome: outcome, Error: message, Exit: end.Exit, State: cmp.Or(end.State, r.current.State), Params: r.params, Result: end.Result,
 		Events: events, EventsDropped: dropped, Resumed: r.current.Resumed,
 	}
 	e.keep(en, run)
