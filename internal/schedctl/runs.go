@@ -1,0 +1,406 @@
+package schedctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+)
+
+func (a *app) runsCommand() *cobra.Command {
+	var outcomes enumFlag[pb.Outcome]
+	var limit limitFlag
+	command := &cobra.Command{
+		Use:               "runs FLOW",
+		Short:             "List a flow's kept runs, newest first",
+		Example:           "  schedctl runs backup\n  schedctl runs backup --outcome failed,timed-out -o wide",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeFlows,
+		RunE: a.online(func(ctx context.Context, client pb.SchedulerServiceClient, args []string) error {
+			all := &pb.ListRunsResponse{}
+			err := pages(limit.n, func(size int32, token string) (int, string, error) {
+				page, err := call(ctx, a, client.ListRuns, &pb.ListRunsRequest{
+					FlowId: args[0], PageSize: size, PageToken: token, Outcomes: outcomes.values,
+				})
+				if err != nil {
+					return 0, "", err
+				}
+				all.Runs = append(all.Runs, page.GetRuns()...)
+				return len(page.GetRuns()), page.GetNextPageToken(), nil
+			})
+			if err != nil {
+				return err
+			}
+			return a.printer.show(a.runsView(all))
+		}),
+	}
+	command.Flags().Var(&outcomes, "outcome", "only runs that ended in one of these ways, separated by commas")
+	a.completeFlag(command, "outcome", outcomes.names())
+	limit.register(command.Flags(), "runs")
+	return command
+}
+
+func (a *app) runsView(list *pb.ListRunsResponse) view {
+	v := view{message: list}
+	for _, run := range list.GetRuns() {
+		v.names = append(v.names, run.GetId())
+	}
+	v.lines = func(wide bool) []string {
+		if len(list.GetRuns()) == 0 {
+			return []string{"no runs"}
+		}
+		header := cells("RUN", "OUTCOME", "STARTED", "TOOK", "CAUSE", "AT")
+		if wide {
+			header = append(header, cells("FIRE TIME", "RESUMED", "PARAMS")...)
+		}
+		header = append(header, cell{text: "ERROR"})
+		for i := range header {
+			header[i].style = dim
+		}
+		rows := [][]cell{header}
+		for _, run := range list.GetRuns() {
+			row := []cell{
+				{run.GetId(), bold},
+				{runOutcome(run), runStyle(run)},
+				{a.clock.relative(run.GetStartTime()), plain},
+				{shortDuration(a.runTime(run)), plain},
+				{words(run.GetCause()), plain},
+				{orNone(runPlace(run)), plain},
+			}
+			if wide {
+				row = append(row, cells(a.clock.relative(run.GetFireTime()), strconv.FormatUint(uint64(run.GetResumed()), 10), orNone(params(run.GetParams())))...)
+			}
+			rows = append(rows, append(row, cell{text: run.GetError()}))
+		}
+		return a.printer.canvas.table(rows)
+	}
+	return v
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var follow bool
+	command := &cobra.Command{
+		Use:   "run ID",
+		Short: "Show one run with the timeline of what happened in it",
+		Long: `Run shows one run and what happened in it. A run's id is its flow's id, '@' and its number.
+With --follow it goes on until the run has ended.`,
+		Example: "  schedctl run backup@12\n  schedctl run backup@12 --follow",
+		Args:    cobra.ExactArgs(1),
+	}
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has ended")
+	command.RunE = a.online(func(ctx context.Context, client pb.SchedulerServiceClient, args []string) error {
+		if follow {
+			ctx, cancel := a.whole(ctx)
+			defer cancel()
+			_, err := a.follow(ctx, client, args[0], false)
+			return err
+		}
+		response, err := call(ctx, a, client.GetRun, &pb.GetRunRequest{RunId: args[0]})
+		if err != nil {
+			return err
+		}
+		run := response.GetRun()
+		return a.printer.show(view{
+			message: response,
+			names:   []string{run.GetId()},
+			lines: func(bool) []string {
+				lines := a.printer.canvas.fields(runFields(a, run))
+				if len(run.GetEvents()) > 0 {
+					lines = append(lines, "")
+				}
+				return append(lines, a.printer.canvas.table(timeline(run.GetStartTime(), run.GetEvents()))...)
+			},
+		})
+	})
+	return command
+}
+
+func runFields(a *app, run *pb.Run) [][2]string {
+	fields := [][2]string{{"Run", run.GetId()}}
+	add := func(name, value string) {
+		if value != "" && value != none {
+			fields = append(fields, [2]string{name, value})
+		}
+	}
+	add("Outcome", runOutcome(run))
+	add("At", runPlace(run))
+	add("Error", run.GetError())
+	add("Cause", runCause(a.clock, run.GetCause(), run.GetFireTime()))
+	add("Started", a.clock.exact(run.GetStartTime()))
+	add("Ended", a.clock.exact(run.GetEndTime()))
+	add("Took", shortDuration(a.runTime(run)))
+	if run.GetResumed() > 0 {
+		add("Resumed", count(int(run.GetResumed()), "time")+" after a crash")
+	}
+	add("Params", params(run.GetParams()))
+	if run.GetResult() != nil {
+		add("Result", valueText(run.GetResult()))
+	}
+	if run.GetEventsDropped() > 0 {
+		add("Events", fmt.Sprintf("the oldest %d are no longer kept", run.GetEventsDropped()))
+	}
+	return fields
+}
+
+// runOutcome is how a run ended, or that it has not.
+func runOutcome(run *pb.Run) string {
+	if run.GetEndTime() == nil {
+		return "running"
+	}
+	return words(run.GetOutcome())
+}
+
+func runStyle(run *pb.Run) style {
+	if run.GetEndTime() == nil {
+		return cyan
+	}
+	return outcomeStyles[run.GetOutcome()]
+}
+
+// runPlace is the exit a run reached, or the state it is or ended in.
+func runPlace(run *pb.Run) string {
+	if run.GetExit() != "" {
+		return run.GetExit()
+	}
+	return run.GetState()
+}
+
+// runTime is how long a run took, or has been on its way.
+func (a *app) runTime(run *pb.Run) time.Duration {
+	end := a.clock.now()
+	if run.GetEndTime() != nil {
+		end = run.GetEndTime().AsTime()
+	}
+	return end.Sub(run.GetStartTime().AsTime())
+}
+
+func runCause(c clock, cause pb.RunCause, fireTime *timestamppb.Timestamp) string {
+	text := words(cause)
+	if fireTime != nil {
+		text += ", for " + fireTime.AsTime().In(c.zone).Format("2006-01-02 15:04:05 MST")
+	}
+	return text
+}
+
+func params(values map[string]*structpb.Value) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		parts = append(parts, key+"="+valueText(values[key]))
+	}
+	return strings.Join(parts, " ")
+}
+
+// valueText is a value as JSON on one line.
+func valueText(value *structpb.Value) string {
+	text, err := compactJSON(value)
+	if err != nil {
+		return "(unreadable)"
+	}
+	return string(text)
+}
+
+// timeline is events as rows: when, where, what.
+func timeline(start *timestamppb.Timestamp, events []*pb.RunEvent) [][]cell {
+	rows := make([][]cell, len(events))
+	for i, event := range events {
+		rows[i] = eventRow(start, event)
+	}
+	return rows
+}
+
+func eventRow(start *timestamppb.Timestamp, event *pb.RunEvent) []cell {
+	offset := event.GetTime().AsTime().Sub(start.AsTime())
+	what, style := eventText(event)
+	return []cell{
+		{fmt.Sprintf("%+9.3fs", offset.Seconds()), dim},
+		{event.GetState(), bold},
+		{what, style},
+	}
+}
+
+func eventText(event *pb.RunEvent) (string, style) {
+	attempt := fmt.Sprintf("attempt %d ", event.GetAttempt())
+	after := ""
+	if event.GetDuration() != nil {
+		after = " after " + took(event.GetDuration())
+	}
+	why := ""
+	for _, text := range []string{event.GetDetail(), event.GetError()} {
+		if text != "" {
+			why += ": " + text
+		}
+	}
+	switch event.GetType() {
+	case pb.RunEventType_RUN_EVENT_TYPE_STATE_ENTERED:
+		return "entered" + why, plain
+	case pb.RunEventType_RUN_EVENT_TYPE_ATTEMPT_STARTED:
+		return attempt + "started" + why, plain
+	case pb.RunEventType_RUN_EVENT_TYPE_ATTEMPT_SUCCEEDED:
+		return attempt + "succeeded" + after + why, green
+	case pb.RunEventType_RUN_EVENT_TYPE_ATTEMPT_FAILED:
+		return attempt + "failed" + after + why, red
+	case pb.RunEventType_RUN_EVENT_TYPE_ATTEMPT_CANCELLED:
+		return attempt + "cancelled" + after + why, yellow
+	case pb.RunEventType_RUN_EVENT_TYPE_RETRY_SCHEDULED:
+		return "will be tried again" + why, yellow
+	case pb.RunEventType_RUN_EVENT_TYPE_TIMER_ARMED:
+		return "waits" + why, plain
+	case pb.RunEventType_RUN_EVENT_TYPE_TIMER_FIRED:
+		return "timer fired" + after + why, plain
+	case pb.RunEventType_RUN_EVENT_TYPE_SPLIT_DECIDED:
+		return "split decided" + after + why, plain
+	case pb.RunEventType_RUN_EVENT_TYPE_COMPENSATED:
+		return "undone" + after + why, yellow
+	case pb.RunEventType_RUN_EVENT_TYPE_COMPENSATION_FAILED:
+		return "could not be undone" + after + why, red
+	case pb.RunEventType_RUN_EVENT_TYPE_RESUMED:
+		return "resumed after a crash" + why, yellow
+	case pb.RunEventType_RUN_EVENT_TYPE_PROGRESS:
+		return strings.TrimPrefix(why, ": "), plain
+	}
+	return words(event.GetType()) + after + why, plain
+}
+
+// follow shows what happens in a run until it has ended, and returns how it ended.
+// begun says that the run is known to be there, even if the server is not at the moment.
+func (a *app) follow(ctx context.Context, client pb.SchedulerServiceClient, id string, begun bool) (*pb.Run, error) {
+	watch := RunWatch{Client: client, RunID: id, Begun: begun}
+	if a.printer.human() {
+		return a.followForPeople(ctx, watch)
+	}
+	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	return watch.Run(ctx, func(response *pb.WatchRunResponse) error {
+		return a.printer.stream(view{message: response, names: endedName(response.GetRun())})
+	})
+}
+
+// endedName is a run's name once it has ended, so that -o name prints it once.
+func endedName(run *pb.Run) []string {
+	if run.GetEndTime() == nil {
+		return nil
+	}
+	return []string{run.GetId()}
+}
+
+// followForPeople prints events as lines and, on a terminal, where the run is under them.
+func (a *app) followForPeople(ctx context.Context, watch RunWatch) (*pb.Run, error) {
+	progress := progress{app: a}
+	show := func(change func() []string) { a.printer.lines(change()) }
+	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	if _, _, live := a.env.Window(); live {
+		screen := &screen{out: a.env.Out, window: a.env.Window, block: func() []string { return progress.status() }}
+		stop := screen.start()
+		defer stop()
+		show = screen.update
+		watch.Lost = func(err error, pause time.Duration) {
+			screen.update(func() []string { progress.lost = a.lossText(err, pause); return nil })
+		}
+	}
+	return watch.Run(ctx, func(response *pb.WatchRunResponse) error {
+		show(func() []string { return progress.take(response) })
+		return nil
+	})
+}
+
+// progress is what is known about a run that is followed.
+type progress struct {
+	*app
+	run     *pb.Run
+	state   string
+	attempt uint32
+	lost    string
+	widest  int // state so far, so that the columns stay where they are
+}
+
+// take takes news in and returns them as lines.
+func (p *progress) take(response *pb.WatchRunResponse) []string {
+	if response.GetRun() != nil {
+		p.run, p.state = response.GetRun(), response.GetRun().GetState()
+	}
+	p.lost = ""
+	var lines []string
+	for _, event := range response.GetEvents() {
+		if event.GetState() != "" {
+			p.state, p.attempt = event.GetState(), event.GetAttempt()
+		}
+		row := eventRow(p.run.GetStartTime(), event)
+		p.widest = max(p.widest, textWidth(row[1].text), 12)
+		lines = append(lines, p.printer.canvas.line(row, []int{0, p.widest, 0}, "  "))
+	}
+	if run := p.run; run.GetEndTime() != nil {
+		what := fmt.Sprintf("%s after %s", runOutcome(run), shortDuration(p.runTime(run)))
+		if place := runPlace(run); place != "" {
+			what += " at " + place
+		}
+		if run.GetError() != "" {
+			what += ": " + run.GetError()
+		}
+		lines = append(lines, p.printer.canvas.line([]cell{{run.GetId(), bold}, {what, runStyle(run)}}, nil, " "))
+	}
+	return lines
+}
+
+// status is the line under the events: none once the run has ended.
+func (p *progress) status() []string {
+	if p.run == nil || p.run.GetEndTime() != nil {
+		return nil
+	}
+	width, _, _ := p.env.Window()
+	canvas := canvas{width: max(width-1, 1), color: p.printer.canvas.color}
+	row := []cell{{"running", cyan}, {fmt.Sprintf("%s, %s", runPosition(p.run.GetId(), p.state, p.attempt), coarse(p.runTime(p.run))), plain}}
+	if p.lost != "" {
+		row = append(row, cell{p.lost, red})
+	}
+	return []string{canvas.line(row, nil, "  ")}
+}
+
+// waitFor follows a run and turns its end into an exit code.
+func (a *app) waitFor(ctx context.Context, client pb.SchedulerServiceClient, run *pb.Run) error {
+	ctx, cancel := a.whole(ctx)
+	defer cancel()
+	ended, err := a.await(ctx, client, run.GetId())
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return failf(ExitOther, "%s has not ended within %s and goes on; to follow it: schedctl run %s --follow", run.GetId(), a.conn.timeout, run.GetId())
+	case errors.Is(err, context.Canceled):
+		return failf(ExitInterrupted, "interrupted; %s goes on; to end it: schedctl cancel %s", run.GetId(), run.GetId())
+	case err != nil:
+		return err
+	case ended.GetOutcome() != pb.Outcome_OUTCOME_SUCCEEDED:
+		return &exitError{ExitRunFailed, errSilent}
+	}
+	return nil
+}
+
+// await follows a run to its end. People see what happens; scripts get the run as it ended, once.
+func (a *app) await(ctx context.Context, client pb.SchedulerServiceClient, id string) (*pb.Run, error) {
+	if a.printer.human() {
+		return a.follow(ctx, client, id, true)
+	}
+	watch := RunWatch{Client: client, RunID: id, Begun: true}
+	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	var events []*pb.RunEvent
+	run, err := watch.Run(ctx, func(response *pb.WatchRunResponse) error {
+		events = append(events, response.GetEvents()...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	full, err := call(ctx, a, client.GetRun, &pb.GetRunRequest{RunId: id})
+	if err != nil { // a flow may keep no runs
+		run.Events = events
+		full = &pb.GetRunResponse{Run: run}
+	}
+	return run, a.printer.show(view{message: full, names: []string{id}})
+}
