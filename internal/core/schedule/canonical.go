@@ -21,10 +21,10 @@ func (s *Schedule) Canonical() string {
 		b.WriteString(" not_after=" + instant(s.notAfter))
 	}
 	if s.jitter != 0 {
-		b.WriteString(" jitter=" + s.jitter.String())
+		b.WriteString(" jitter=" + short(s.jitter))
 	}
 	if s.splay != 0 {
-		b.WriteString(" splay=" + s.splay.String())
+		b.WriteString(" splay=" + short(s.splay))
 	}
 	return b.String()
 }

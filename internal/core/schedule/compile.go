@@ -75,7 +75,7 @@ func (c *compiler) compile(path string, s Spec, inherited *zone, depth int) *Sch
 			c.fault(path+"manual", "a schedule that is never due has no place in any_of; remove it")
 		}
 	}
-	if len(c.faults) == before {
+	if len(c.faults) == before { // what is broken anyway is not asked when it fires
 		c.never(path, out)
 	}
 	return out
@@ -133,9 +133,9 @@ func (c *compiler) every(path string, e Every, out *Schedule) {
 	if e.InitialDelay < 0 {
 		c.fault(path+"initial_delay", "%v is negative", e.InitialDelay)
 	}
-	out.text = "every " + e.Interval.String()
+	out.text = "every " + short(e.Interval)
 	if e.InitialDelay != 0 {
-		out.text += " initial_delay=" + e.InitialDelay.String()
+		out.text += " initial_delay=" + short(e.InitialDelay)
 	}
 	if e.FixedDelay {
 		out.text += " fixed_delay"
@@ -151,11 +151,14 @@ func (c *compiler) once(path, text string, out *Schedule) {
 	}
 	if local {
 		// The rule of 4.2 for a fixed time, asked about a single wall time.
-		t = out.zone.resolve(t)
-		if t.IsZero() {
+		wall := t
+		if t = out.zone.resolve(wall); t.IsZero() {
 			c.faults = append(c.faults, &Error{Field: path, Offset: -1, kind: ErrNever,
 				Msg: fmt.Sprintf("%s never fires: %s has no such local time", text, out.zone.name)})
 			return
+		}
+		if out.zone.local(t.Unix(), time.DateTime) != wall.Format(time.DateTime) {
+			out.moved = wall.Format("15:04:05")
 		}
 	}
 	out.once = t
@@ -308,33 +311,28 @@ func parseInstant(text string) (t time.Time, local bool, err error) {
 
 // never rejects a compiled schedule that has no fire time.
 func (c *compiler) never(path string, s *Schedule) {
-	if s.kind == kindManual || s.kind == kindAnyOf {
-		return // members were checked, each by itself
-	}
-	field := strings.TrimSuffix(path, ".")
-	if s.kind == kindCron {
-		field = path + "cron"
+	if s.kind == kindManual {
+		return
 	}
 	fail := func(kind error, format string, args ...any) {
-		c.faults = append(c.faults, &Error{Field: field, Msg: fmt.Sprintf(format, args...), Offset: -1, kind: kind})
+		c.faults = append(c.faults, &Error{Field: path + kindNames[s.kind], Msg: fmt.Sprintf(format, args...), Offset: -1, kind: kind})
 	}
 	past := !c.options.Now.IsZero() && !c.options.AllowPast
-	if s.kind == kindEvery {
+	if s.anchored() {
+		// Its first tick depends on the start of the flow.
 		if past && !s.notAfter.IsZero() && !s.notAfter.After(c.options.Now) {
 			fail(ErrNever, "never fires again: not_after, %s, has passed", instant(s.notAfter))
 		}
 		return
 	}
-	if s.Next(minInstant, Anchors{}).IsZero() {
+	switch {
+	case s.Next(minInstant, Anchors{}).IsZero():
 		fail(ErrNever, "%s never fires", s.Canonical())
-		return
-	}
-	if past && s.Next(c.options.Now, Anchors{}).IsZero() {
-		if s.kind == kindOnce {
-			fail(ErrPast, "%s lies in the past", instant(s.once))
-		} else {
-			fail(ErrNever, "%s never fires again", s.Canonical())
-		}
+	case !past || !s.Next(c.options.Now, Anchors{}).IsZero():
+	case s.kind == kindOnce:
+		fail(ErrPast, "%s lies in the past", instant(s.once))
+	default:
+		fail(ErrNever, "%s never fires again", s.Canonical())
 	}
 }
 

@@ -123,6 +123,8 @@ func (p *entryParser) parse() (e entry, err *Error) {
 		}
 	}
 	switch {
+	case body == "":
+		return e, p.fail(0, "value missing before /; allowed are %s", p.allowed)
 	case body == "*":
 		e.star, e.lo, e.hi = true, p.min, p.max
 		if p.field == weekday {
@@ -160,10 +162,7 @@ func (p *entryParser) parse() (e entry, err *Error) {
 		if e.hi, err = p.parseValue(to, len(from)+1); err != nil {
 			return e, err
 		}
-		if p.field == weekday && e.hi == 0 && e.lo != 0 {
-			e.hi = 7 // a range that ends on Sunday
-		}
-		if e.hi < e.lo {
+		if e.hi = p.sunday(e.lo, e.hi); e.hi < e.lo {
 			return e, p.fail(0, "range %s runs backwards; write it as two: %s-%d,%d-%s", body, body[:len(from)], p.top(), p.min, body[len(from)+1:])
 		}
 	case stepped:
@@ -175,6 +174,14 @@ func (p *entryParser) parse() (e entry, err *Error) {
 		e.hi = e.lo
 	}
 	return e, nil
+}
+
+// sunday gives the end of a range: a weekday range that ends on Sunday ends on 7.
+func (p *entryParser) sunday(lo, hi int) int {
+	if p.field == weekday && hi == 0 && lo != 0 {
+		return 7
+	}
+	return hi
 }
 
 // top is the largest value under which no other name hides.
@@ -216,7 +223,7 @@ func (p *entryParser) parseHash(e entry, body string, stepped bool) (entry, *Err
 		if hi, err = p.parseValue(to, 3+len(from)); err != nil {
 			return e, err
 		}
-		if hi < lo {
+		if hi = p.sunday(lo, hi); hi < lo {
 			return e, p.fail(2, "range %s runs backwards", inner)
 		}
 	} else if body != "H" {

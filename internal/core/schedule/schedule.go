@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 type kind uint8
 
@@ -15,12 +18,19 @@ const (
 	kindAnyOf
 )
 
+// kindNames are the names in flows files.
+var kindNames = [...]string{
+	kindManual: "manual", kindEvery: "every", kindOnce: "once.at", kindCron: "cron",
+	kindDaily: "daily", kindWeekly: "weekly", kindMonthly: "monthly", kindAnyOf: "any_of",
+}
+
 // Schedule is a compiled Spec. It is immutable and safe for concurrent use.
 type Schedule struct {
 	kind      kind
 	zone      *zone
 	every     Every
 	once      time.Time
+	moved     string // the time of day that once was written with, if a gap moved it
 	calendar  calendar
 	days      dayFields // what calendar.days was made of, for words
 	members   []*Schedule
@@ -109,15 +119,15 @@ func (s *Schedule) Interval() bool {
 	return s.kind == kindEvery || s.kind == kindAnyOf
 }
 
+// anchored reports whether some part is an Every, which needs Anchors.
+func (s *Schedule) anchored() bool {
+	return s.kind == kindEvery || slices.ContainsFunc(s.members, (*Schedule).anchored)
+}
+
 // FixedDelay reports whether some part counts from the end of the last run: the
 // engine asks again when a run ends.
 func (s *Schedule) FixedDelay() bool {
-	for _, m := range s.members {
-		if m.FixedDelay() {
-			return true
-		}
-	}
-	return s.every.FixedDelay
+	return s.every.FixedDelay || slices.ContainsFunc(s.members, (*Schedule).FixedDelay)
 }
 
 // Jitter is the most that the engine may add to each fire time.
