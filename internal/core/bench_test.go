@@ -15,7 +15,9 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
-func noop(context.Context, *workflow.Invocation) (workflow.Result, error) { return workflow.Result{}, nil }
+func noop(context.Context, *workflow.Invocation) (workflow.Result, error) {
+	return workflow.Result{}, nil
+}
 
 // BenchmarkFirings measures whole firings, from fire time to the kept run, of flows spread over their interval, in memory.
 func BenchmarkFirings(b *testing.B) {
@@ -50,12 +52,17 @@ func BenchmarkFirings(b *testing.B) {
 				}
 				return runs
 			}
+			var memory, after runtime.MemStats
+			runtime.ReadMemStats(&memory)
 			before, cpu := count(), cpuTime()
 			b.ResetTimer()
 			time.Sleep(3 * time.Second)
 			b.StopTimer()
 			used := cpuTime() - cpu
+			runtime.ReadMemStats(&after)
 			runs := count() - before
+			b.ReportMetric(float64(after.Mallocs-memory.Mallocs)/float64(runs), "allocs/firing")
+			b.ReportMetric(float64(after.TotalAlloc-memory.TotalAlloc)/float64(runs), "B/firing")
 			b.ReportMetric(float64(used.Nanoseconds())/float64(runs), "cpu-ns/firing")
 			b.ReportMetric(float64(runs)/3/float64(c.flows)*100, "%delivered")
 		})

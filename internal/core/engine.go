@@ -30,7 +30,9 @@ type engine struct {
 
 	due         dueQueue
 	waiting     waitQueue
-	running     int // runs on their way, those about to start included
+	workers     chan func()  // to goroutines that wait for a run
+	idle        atomic.Int64 // how many wait
+	running     int          // runs on their way, those about to start included
 	requests    *requests
 	group       *group
 	sealed      chan *group // to the goroutine that commits

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
@@ -21,12 +22,21 @@ type history struct {
 func (h *history) add(ev workflow.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.events == nil {
+		h.events = make([]workflow.Event, 0, 6) // a run of one state has four
+	}
 	if len(h.events) >= 2*maxEvents { // halve, so that a long run does not move the list at each event
 		h.events = append(h.events[:0], h.events[maxEvents:]...)
 		h.dropped += maxEvents
 	}
 	h.events = append(h.events, ev)
 	h.wake()
+}
+
+// newest is snapshot without a copy, for a run that has ended: nothing is added any more.
+func (h *history) newest() ([]workflow.Event, uint64) {
+	left := max(len(h.events)-maxEvents, 0)
+	return h.events[left:], h.dropped + uint64(left)
 }
 
 func (h *history) finish(run *Run) {
@@ -47,8 +57,8 @@ func (h *history) wake() {
 func (h *history) snapshot() ([]workflow.Event, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := max(len(h.events)-maxEvents, 0)
-	return append([]workflow.Event(nil), h.events[left:]...), h.dropped + uint64(left)
+	events, dropped := h.newest()
+	return slices.Clone(events), dropped
 }
 
 // since is the events from number n on (counted from the run's start), the number of the next, the ended run if it has ended, and a

@@ -66,7 +66,29 @@ func (r *activeRun) launch() {
 		FireTime: r.current.FireTime.Time(), Start: r.current.Start.Time(),
 		Instance: r.engine.instance, Fencing: r.engine.fencing,
 	}
-	go r.main(identity)
+	work := func() { r.main(identity) }
+	select {
+	case r.engine.workers <- work:
+	default:
+		go r.engine.worker(work)
+	}
+}
+
+// maxIdleWorkers bounds the goroutines that wait for a run. They are kept because their stacks have grown already: growing one costs
+// more than a short run.
+const maxIdleWorkers = 64
+
+// worker runs one run after another until it finds none, and others wait already.
+func (e *engine) worker(work func()) {
+	for work != nil {
+		work()
+		if e.idle.Add(1) > maxIdleWorkers {
+			e.idle.Add(-1)
+			return
+		}
+		work = <-e.workers
+		e.idle.Add(-1)
+	}
 }
 
 func (r *activeRun) main(identity workflow.Identity) {
@@ -183,7 +205,7 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 	e.touch(en)
 	e.Observer.RunEnded(outcome, state.LastDuration)
 
-	events, dropped := r.history.snapshot()
+	events, dropped := r.history.newest()
 	run := &Run{
 		ID: r.id, FlowID: en.id, Number: r.number, Cause: r.current.Cause, FireTime: r.current.FireTime, Start: r.current.Start,
 		End: now, Outcome: outcome, Error: message, Exit: end.Exit, State: cmp.Or(end.State, r.current.State), Params: r.params, Result: end.Result,

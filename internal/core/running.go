@@ -266,6 +266,7 @@ func (r *Running) stop(grace time.Duration) {
 	e.inbox.put(func(e *engine, _ flow.Instant) { e.quit = true })
 	<-r.loopEnded
 	close(e.sealed)
+	close(e.workers)
 	<-r.commitsEnded
 	for _, m := range e.inbox.close() {
 		_ = m // runs that ended after the kill time: their flows are recovered at the next start

@@ -100,7 +100,7 @@ func open(ctx context.Context, config Config) (*engine, error) {
 	e := &engine{
 		Config: config, log: config.Logger, instance: config.Store.Instance(), session: session, index: &index{},
 		inbox: newInbox(), commits: newCommitter(session), requests: &requests{byID: map[string]*request{}},
-		group: &group{}, sealed: make(chan *group, 1), drained: make(chan struct{}), clock: newClock(config.Now),
+		group: &group{}, sealed: make(chan *group, 1), workers: make(chan func()), drained: make(chan struct{}), clock: newClock(config.Now),
 	}
 	for _, o := range owned {
 		e.fencing = max(e.fencing, o.Generation)

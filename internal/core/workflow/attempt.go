@@ -18,10 +18,11 @@ func (m *machine) perform(ctx context.Context, step *Step, v *visit) (Result, er
 	}
 	for attempt := 1; ; attempt++ {
 		in := v.attempt(attempt)
-		started := time.Now()
+		started := m.clock()
 		m.emit(Event{Time: started, Type: AttemptStarted, State: v.State, Attempt: attempt})
 		result, err := m.attempt(ctx, step, in)
-		now := time.Now()
+		now := m.clock()
+		v.ended = now
 		ended := Event{Time: now, Type: AttemptSucceeded, State: v.State, Attempt: attempt, Detail: result.Action, Duration: now.Sub(started)}
 		if err == nil {
 			m.emit(ended)

@@ -87,7 +87,7 @@ func (u *undoing) drain(ctx context.Context, m *machine, stack []Compensation, s
 			})
 		}
 		stack = older
-		if u.left > 0 { // else the end of the run is recorded next
+		if u.left > 0 && u.lost == nil { // the last one is recorded by the end of the run
 			save(ctx, stack)
 		}
 	}

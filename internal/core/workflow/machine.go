@@ -23,7 +23,7 @@ import (
 func (w *Workflow) Run(ctx context.Context, run *Run) (end End) {
 	m := &machine{w: w, run: run, log: run.Log, durable: run.Journal != nil, params: run.Params, resources: run.Resources, start: run.Identity.Start}
 	if m.log == nil {
-		m.log = slog.New(slog.DiscardHandler)
+		m.log = noLog
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,6 +78,7 @@ type machine struct {
 	transitions int
 	results     map[string]any // copied on write: scopes and checkpoints keep older ones
 	result      any
+	size        int // of results and stack
 	stack       []Compensation
 	undoing     *Rollback
 
@@ -87,6 +88,7 @@ type machine struct {
 // walk goes from state to state until an exit or a failure.
 func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
 	next, fresh := m.w.Initial, true
+	var now time.Time // as far as it is known
 	if resume != nil {
 		m.restore(resume)
 		if resume.Rollback != nil {
@@ -99,15 +101,15 @@ func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
 		if ctx.Err() != nil && (resume == nil || resume.Inner == nil) {
 			return m.fail(ctx, context.Cause(ctx))
 		}
-		exit := m.w.Exits[next]
-		var state *State
-		if exit == nil {
-			if state = m.w.States[next]; state == nil {
+		state := m.w.States[next]
+		var exit *Exit
+		if state == nil {
+			if exit = m.w.Exits[next]; exit == nil {
 				return m.fail(ctx, fmt.Errorf("there is no state or exit %q in the workflow", next))
 			}
 		}
 		if resume == nil {
-			if err := m.enter(ctx, next, state, fresh); err != nil {
+			if err := m.enter(ctx, next, state, fresh, now); err != nil {
 				return m.fail(ctx, err)
 			}
 			fresh = false
@@ -121,23 +123,30 @@ func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
 		}
 		v.begin(m, m.path+next, m.visitKey(next, m.transitions), m.entered)
 		result, inner, err := m.do(ctx, state, v, resume)
-		switch done := (Compensation{State: next, Visit: m.transitions, Result: result.Value}); {
-		case err == nil && state.Compensate != nil:
-			m.stack = append(m.stack, done)
-		case len(inner) > 0:
-			done.Inner = inner
-			m.stack = append(m.stack, done)
-		}
+		done := Compensation{State: next, Visit: m.transitions, Result: result.Value}
 		if err != nil {
+			if len(inner) > 0 {
+				done.Inner = inner
+				m.stack = append(m.stack, done)
+			}
 			return m.fail(ctx, err)
 		}
 		resume = nil
+		if state.Compensate != nil || len(inner) > 0 {
+			if state.Compensate == nil {
+				done.Inner = inner
+			}
+			if err := m.push(done); err != nil {
+				return m.fail(ctx, err)
+			}
+		}
 		if err := m.keep(next, result.Value); err != nil {
 			return m.fail(ctx, err)
 		}
 		if next, err = m.follow(next, state, result); err != nil {
 			return m.fail(ctx, err)
 		}
+		now = v.ended
 	}
 }
 
@@ -145,10 +154,11 @@ func (m *machine) restore(c *Checkpoint) {
 	m.state, m.entered, m.transitions = c.State, c.Entered, c.Transitions
 	m.results, m.result = c.Results, c.Result
 	m.stack, m.undoing = slices.Clip(c.Compensations), c.Rollback
+	m.size, _ = held(c.Results, c.Compensations) // it was measured when it was made
 }
 
-// enter records that a state or exit is entered.
-func (m *machine) enter(ctx context.Context, name string, state *State, fresh bool) error {
+// enter records that a state or exit is entered. now is the time if it is known.
+func (m *machine) enter(ctx context.Context, name string, state *State, fresh bool, now time.Time) error {
 	if state != nil {
 		limit := m.w.MaxTransitions
 		if limit == 0 {
@@ -159,7 +169,9 @@ func (m *machine) enter(ctx context.Context, name string, state *State, fresh bo
 		}
 		m.transitions++
 	}
-	now := time.Now()
+	if now.IsZero() {
+		now = time.Now()
+	}
 	m.state, m.entered = name, now
 	if fresh {
 		m.entered = m.start
@@ -202,28 +214,47 @@ func (m *machine) do(ctx context.Context, state *State, v *visit, resume *Checkp
 
 // keep makes a value the state's result, if there is room for what the workflow holds then.
 func (m *machine) keep(name string, value any) error {
-	results := m.results
-	if _, replaces := results[name]; value != nil || replaces { // results of states without one are left out
-		results = make(map[string]any, len(m.results)+1)
-		maps.Copy(results, m.results)
-		if value == nil {
-			delete(results, name)
-		} else {
-			results[name] = value
-		}
+	old, replaces := m.results[name]
+	if value == nil && !replaces { // results of states without one are left out
+		return m.bound(name, nil)
 	}
-	if len(results) > 0 || len(m.stack) > 0 {
-		size, err := held(results, m.stack)
-		if err == nil && size > MaxRunBytes {
-			err = fmt.Errorf("with its result the workflow holds about %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", size>>10, MaxRunBytes>>10)
-		}
-		if err != nil {
-			return &StateError{m.path + name, 1, err}
-		}
+	size, err := measure(value)
+	if err == nil && replaces {
+		var before int
+		before, err = measure(old)
+		size -= before
+	}
+	m.size += size
+	if err := m.bound(name, err); err != nil {
+		return err
+	}
+	results := make(map[string]any, len(m.results)+1)
+	maps.Copy(results, m.results)
+	if value == nil {
+		delete(results, name)
+	} else {
+		results[name] = value
+		m.result = value
 	}
 	m.results = results
-	if value != nil {
-		m.result = value
+	return nil
+}
+
+// push keeps what can undo a completed state.
+func (m *machine) push(c Compensation) error {
+	m.stack = append(m.stack, c)
+	size, err := held(nil, m.stack[len(m.stack)-1:])
+	m.size += size
+	return m.bound(c.State, err)
+}
+
+// bound checks the size of what the workflow holds.
+func (m *machine) bound(name string, err error) error {
+	if err == nil && m.size > MaxRunBytes {
+		err = fmt.Errorf("with its result the workflow holds about %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", m.size>>10, MaxRunBytes>>10)
+	}
+	if err != nil {
+		return &StateError{m.path + name, 1, err}
 	}
 	return nil
 }
@@ -342,6 +373,14 @@ func (m *machine) record(ctx context.Context, c *Checkpoint) (err error) {
 		}
 	}()
 	return m.run.Journal.Checkpoint(ctx, c)
+}
+
+// clock is the time for an event. Without a journal nobody asks for it.
+func (m *machine) clock() time.Time {
+	if m.run.Journal == nil {
+		return time.Time{}
+	}
+	return time.Now()
 }
 
 // emit tells the journal. Observers do not fail runs.

@@ -51,7 +51,7 @@ type splitRun struct {
 
 // split does the work of a split state. Its result is the list of its branches' ends, in their order.
 func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, []Frame, error) {
-	started := time.Now()
+	started := m.clock()
 	fail := func(err error) (Result, []Frame, error) { return Result{}, nil, &StateError{v.State, 1, err} }
 	r := &splitRun{Split: s, m: m, v: v, ctx: ctx}
 	total := len(s.Branches)
@@ -79,8 +79,10 @@ func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, []Fram
 	if ctx.Err() != nil && r.decision != met {
 		return Result{}, frames, context.Cause(ctx)
 	}
-	now := time.Now()
-	m.emit(Event{Time: now, Type: SplitDecided, State: v.State, Detail: r.summary(), Duration: now.Sub(started)})
+	if m.run.Journal != nil {
+		now := time.Now()
+		m.emit(Event{Time: now, Type: SplitDecided, State: v.State, Detail: r.summary(), Duration: now.Sub(started)})
+	}
 	if r.decision == missed {
 		return Result{}, frames, &StateError{v.State, 1, r.failure()}
 	}

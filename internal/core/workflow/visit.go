@@ -17,6 +17,7 @@ type visit struct {
 	scope   Scope
 	logger  slog.Logger
 	handler stateHandler
+	ended   time.Time // the last attempt; zero: not known
 }
 
 // begin fills in a visit in the scope of m.
@@ -68,6 +69,8 @@ func (m *machine) progress(state string, attempt int, message string, fraction f
 	}
 	m.emit(Event{Time: time.Now(), Type: Progress, State: state, Attempt: attempt, Detail: message})
 }
+
+var noLog = slog.New(slog.DiscardHandler)
 
 func noProgress(string, float64) {}
 
