@@ -43,6 +43,9 @@ func (p Policy) Delay(streak uint32, random float64) time.Duration {
 	exponent := float64(max(streak, 1) - 1)
 	// Pow of a large streak is +Inf, which min turns into the cap.
 	delay := min(p.Initial.Seconds()*math.Pow(p.Multiplier, exponent), longest)
-	delay = min(max(delay*(1+p.Jitter*random), 0), longest)
-	return min(time.Duration(delay*float64(time.Second)), p.MaxDelay)
+	delay = max(delay*(1+p.Jitter*random), 0)
+	if delay >= longest {
+		return p.MaxDelay // the longest there is does not survive the way through a float
+	}
+	return time.Duration(delay * float64(time.Second))
 }

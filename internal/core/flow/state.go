@@ -1,6 +1,9 @@
 package flow
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Instant is a wall-clock time in nanoseconds since the Unix epoch; 0 is none. A third of a time.Time, since there is one or more of
 // them for each of a million flows.
@@ -22,8 +25,14 @@ func (i Instant) Time() time.Time {
 	return time.Unix(0, int64(i)).UTC()
 }
 
-// Add is i + d.
-func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+// Add is i + d, or the last instant there is.
+func (i Instant) Add(d time.Duration) Instant {
+	sum := i + Instant(d)
+	if d > 0 && sum < i {
+		return math.MaxInt64
+	}
+	return sum
+}
 
 // Sub is i - o.
 func (i Instant) Sub(o Instant) time.Duration { return time.Duration(i - o) }
