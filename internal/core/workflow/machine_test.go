@@ -162,7 +162,9 @@ func TestCycles(t *testing.T) {
 		w := &Workflow{
 			Initial: "a",
 			States: map[string]*State{"a": {
-				Work:        once(func(_ context.Context, in *Invocation) (Result, error) { return Result{Value: in.Scope.Params["p"]}, nil }),
+				Work: once(func(_ context.Context, in *Invocation) (Result, error) {
+					return Result{Value: in.Scope.Params["p"]}, nil
+				}),
 				Transitions: []Transition{{When: is("v"), Next: "b"}, {Next: "c"}},
 			}, "b": {Work: once(noop), Next: "a"}, "c": {Work: once(noop), Next: "done"}},
 			Exits: map[string]*Exit{"done": {}},
@@ -391,7 +393,11 @@ func TestPanics(t *testing.T) {
 		"nested":   line(does(&Nested{Workflow: line(does(once(panics("boom"))))})),
 		"schedule": line(does(&Timer{Schedule: brokenSchedule{}, Step: once(noop)})),
 		"look-up":  line(does(&FlowCall{FlowID: "x"})),
-		"nil map":  line(does(once(func(context.Context, *Invocation) (Result, error) { var m map[string]any; m["boom"] = 1; return Result{}, nil }))),
+		"nil map": line(does(once(func(context.Context, *Invocation) (Result, error) {
+			var m map[string]any
+			m["boom"] = 1
+			return Result{}, nil
+		}))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder

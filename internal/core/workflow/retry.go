@@ -59,6 +59,9 @@ func matchClass(pattern, class string) bool {
 
 // delay is how long to wait before retry n, from 1.
 func (r *Retry) delay(n int) time.Duration {
+	if r.Initial <= 0 {
+		return 0
+	}
 	p := flow.Policy{Initial: r.Initial, Multiplier: r.Multiplier, MaxDelay: r.MaxDelay, Jitter: r.Jitter}
 	return p.Delay(uint32(n), symmetric())
 }
