@@ -7,7 +7,6 @@ package fault
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -17,17 +16,22 @@ type Fault struct {
 	Offset  int    // byte offset in the text of Field where it goes wrong; -1: all of it
 	Name    bool   // the name of the field, or the key of the map entry, is what is wrong
 	Message string // what is wrong and what to do
+	Other   string // path of a second place that has to do with it, such as the first of two with the same name
 }
 
 // Error gives path and message.
 func (f Fault) Error() string {
-	if f.Field == "" {
-		return f.Message
+	text := f.Message
+	if f.Other != "" {
+		text += "; see " + f.Other
 	}
 	if f.Offset > 0 {
-		return fmt.Sprintf("%s: column %d: %s", f.Field, f.Offset+1, f.Message)
+		text = fmt.Sprintf("column %d: %s", f.Offset+1, text)
 	}
-	return f.Field + ": " + f.Message
+	if f.Field != "" {
+		text = f.Field + ": " + text
+	}
+	return text
 }
 
 // List is everything wrong, in the order it was found. An empty List is not an error: see Err.
@@ -53,25 +57,4 @@ func (l List) Err() error {
 		return nil
 	}
 	return l
-}
-
-// Field is the path of a field of the message at path.
-func Field(path, name string) string {
-	if path == "" {
-		return name
-	}
-	if name == "" || name[0] == '[' {
-		return path + name
-	}
-	return path + "." + name
-}
-
-// Index is the path of an entry of the list at path.
-func Index(path string, i int) string {
-	return path + "[" + strconv.Itoa(i) + "]"
-}
-
-// Key is the path of an entry of the map at path.
-func Key(path, key string) string {
-	return path + "[" + strconv.Quote(key) + "]"
 }

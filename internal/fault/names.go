@@ -6,7 +6,7 @@ import (
 )
 
 // namesShown bounds a list of names in a message.
-const namesShown = 12
+const namesShown = 20
 
 // DidYouMean ends a message about a name that is not among known: with the one that was probably meant, else with all
 // of them. It begins with "; ", or is empty if nothing is known.

@@ -1,0 +1,122 @@
+package definition
+
+import (
+	"encoding/json"
+	"strings"
+
+	schedulerdv1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/workflow"
+	"github.com/schedulerd/schedulerd/internal/fault"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// backoff translates a backoff policy. A missing one is the default.
+func (x *compilation) backoff(path string, b *schedulerdv1.BackoffPolicy) flow.Policy {
+	p := flow.DefaultPolicy
+	if b == nil {
+		return p
+	}
+	if b.Initial != nil {
+		p.Initial = b.GetInitial().AsDuration()
+		p.MaxDelay = max(p.MaxDelay, p.Initial) // who sets a long initial alone means no shorter one
+	}
+	if b.Multiplier != nil {
+		p.Multiplier = b.GetMultiplier()
+	}
+	if b.MaxDelay != nil {
+		p.MaxDelay = b.GetMaxDelay().AsDuration()
+	}
+	if b.Jitter != nil {
+		p.Jitter = b.GetJitter()
+	}
+	p.TripAfter = b.GetTripAfter()
+	p.RetryAfterTrip = b.GetRetryAfterTrip().AsDuration()
+	for _, err := range each(p.Validate()) {
+		field, rest, _ := strings.Cut(err.Error(), " ") // the message begins with the name of the field
+		x.faults.Add(fault.Field(path, field), "%s", rest)
+	}
+	return p
+}
+
+// retry translates a retry policy. Nil is the default.
+func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.Retry {
+	if r == nil {
+		return nil
+	}
+	retry := workflow.DefaultRetry
+	switch mode := r.GetMode().(type) {
+	case *schedulerdv1.RetryPolicy_None:
+		retry = workflow.Retry{}
+	case *schedulerdv1.RetryPolicy_Fixed:
+		retry = workflow.FixedRetry(int(mode.Fixed.GetRetries()), mode.Fixed.GetDelay().AsDuration())
+	case *schedulerdv1.RetryPolicy_Exponential:
+		e := mode.Exponential
+		if e.Retries != nil {
+			retry.Retries = int(e.GetRetries())
+		}
+		if e.Initial != nil {
+			retry.Initial = e.GetInitial().AsDuration()
+			retry.MaxDelay = max(retry.MaxDelay, retry.Initial)
+		}
+		if e.Multiplier != nil {
+			retry.Multiplier = e.GetMultiplier()
+		}
+		if e.MaxDelay != nil {
+			retry.MaxDelay = e.GetMaxDelay().AsDuration()
+		}
+		if e.Jitter != nil {
+			retry.Jitter = e.GetJitter()
+		}
+	}
+	retry.On, retry.NotOn = r.GetRetryOn(), r.GetNoRetryOn()
+	for i, class := range retry.On {
+		x.errorClass(fault.Index(fault.Field(path, "retry_on"), i), class)
+	}
+	for i, class := range retry.NotOn {
+		x.errorClass(fault.Index(fault.Field(path, "no_retry_on"), i), class)
+	}
+	return &retry
+}
+
+// errorClasses are the classes of errors that tasks give: those that stand alone, and those that need a detail.
+var errorClasses = map[string]bool{
+	"error": false, "timeout": false, "panic": false, "connect": false, "circuit_open": false, "rate_limited": false,
+	"exit": true, "signal": true, "http": true, "grpc": true,
+}
+
+// errorClass checks the spelling of an error class. A task may have classes of its own; those go with a colon.
+func (x *compilation) errorClass(path, class string) {
+	name, detail, hasDetail := strings.Cut(class, ":")
+	needsDetail, known := errorClasses[name]
+	switch {
+	case known && needsDetail && detail == "":
+		x.faults.Add(path, "%s needs what follows the colon, as in %s", name, map[string]string{
+			"exit": "exit:75", "signal": "signal:KILL", "http": "http:503 or http:5xx", "grpc": "grpc:UNAVAILABLE"}[name])
+	case known && !needsDetail && hasDetail:
+		x.faults.Add(path, "%s stands alone, without a colon", name)
+	case !known && !hasDetail:
+		classes := make([]string, 0, len(errorClasses))
+		for class := range errorClasses {
+			classes = append(classes, class)
+		}
+		x.faults.Add(path, "there is no error class %q%s", class, fault.DidYouMean(class, classes))
+	}
+}
+
+// params translates the default parameters of a flow's runs.
+func (x *compilation) params(path string, params map[string]*structpb.Value) map[string]any {
+	if len(params) == 0 {
+		return nil
+	}
+	values := make(map[string]any, len(params))
+	for name, value := range params {
+		values[name] = value.AsInterface()
+	}
+	if text, err := json.Marshal(values); err != nil {
+		x.faults.Add(path, "they cannot be written as JSON: a number is not finite")
+	} else if len(text) > workflow.MaxResultBytes {
+		x.faults.Add(path, "they take %d bytes as JSON; at most %d are allowed", len(text), workflow.MaxResultBytes)
+	}
+	return values
+}
