@@ -24,12 +24,16 @@ const module = "github.com/schedulerd/schedulerd/"
 var arrows = map[string][]string{
 	"cmd/schedulerd":    {"internal/server"},
 	"cmd/schedctl":      {"internal/schedctl"},
-	"internal/server":   {"internal/service", "internal/core", "internal/task", "internal/store", "internal/manifest", "gen/go", "web"},
-	"internal/service":  {"internal/core", "internal/manifest", "gen/go/schedulerd/v1"},
-	"internal/task":     {"internal/core", "gen/go/schedulerd/v1"},
+	"internal/server":   {"internal/service", "internal/core", "internal/definition", "internal/fault", "internal/task", "internal/store", "internal/manifest", "gen/go", "web"},
+	"internal/service":  {"internal/core", "internal/definition", "internal/fault", "internal/manifest", "gen/go/schedulerd/v1"},
+	"internal/task":     {"internal/core", "internal/expr", "internal/fault", "gen/go/schedulerd/v1"},
 	"internal/store":    {"internal/core/store", "gen/go/schedulerd/store"},
-	"internal/manifest": {"internal/core", "gen/go/schedulerd/v1"},
+	"internal/manifest": {"internal/core", "internal/definition", "internal/fault", "gen/go/schedulerd/v1"},
 	"internal/schedctl": {"internal/manifest", "gen/go/schedulerd/v1"},
+
+	"internal/definition": {"internal/core", "internal/expr", "internal/fault", "internal/task", "gen/go/schedulerd/v1"},
+	"internal/expr":       {"internal/core/workflow", "internal/fault"},
+	"internal/fault":      {},
 
 	// The core depends on nothing around it, and its pure parts on nothing at all.
 	"internal/core":          {"gen/go/schedulerd/store"},
