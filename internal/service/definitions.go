@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,31 +13,15 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/schedule"
+	"github.com/schedulerd/schedulerd/internal/definition"
+	"github.com/schedulerd/schedulerd/internal/fault"
+	"github.com/schedulerd/schedulerd/internal/manifest"
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
-
-// Definitions reads what users write.
-type Definitions interface {
-	// Parse reads flows files together. Its flows are ready to run if it finds no faults.
-	Parse(sources []*pb.FlowsSource, origin core.Origin) Parsed
-	// Source reads the source of a stored flow.
-	Source(source []byte) (*pb.Flow, error)
-	// Schedule compiles a schedule that no flow has yet. Its error joins *schedule.Errors, whose fields are paths in s.
-	Schedule(s *pb.Schedule, now time.Time) (*schedule.Schedule, error)
-	// Diff is the paths of the fields in which two definitions differ.
-	Diff(before, after *pb.Flow) []string
-}
-
-// Parsed is what flows files hold.
-type Parsed struct {
-	Written []*pb.Flow // the flows, as they were written
-	Flows   []*core.Flow
-	Faults  []*pb.Fault
-}
 
 // GetFlow shows a flow's definition.
 func (s *Service) GetFlow(_ context.Context, r *pb.GetFlowRequest) (*pb.GetFlowResponse, error) {
@@ -48,9 +33,9 @@ func (s *Service) GetFlow(_ context.Context, r *pb.GetFlowRequest) (*pb.GetFlowR
 	if err != nil {
 		return nil, err
 	}
-	written, err := s.config.Definitions.Source(info.Flow.Source)
+	written, err := definition.Source(info.Flow)
 	if err != nil {
-		return nil, fmt.Errorf("the stored definition of flow %q: %w", info.Flow.ID, err)
+		return nil, err
 	}
 	return &pb.GetFlowResponse{Flow: written, Origin: pb.FlowOrigin(info.Flow.Origin), Etag: info.Flow.ETag()}, nil
 }
@@ -70,13 +55,42 @@ func (s *Service) DeleteFlow(ctx context.Context, r *pb.DeleteFlowRequest) (*pb.
 
 // ValidateFlows checks flows files. What is wrong with them is its answer, not an error.
 func (s *Service) ValidateFlows(_ context.Context, r *pb.ValidateFlowsRequest) (*pb.ValidateFlowsResponse, error) {
-	parsed := s.config.Definitions.Parse(r.GetSources(), core.FromAPI)
-	out := &pb.ValidateFlowsResponse{Faults: parsed.Faults}
-	out.Faults = out.Faults[:fitting(out.Faults, maxPageBytes)]
-	for _, f := range parsed.Written {
+	scheduler, err := s.attached()
+	if err != nil {
+		return nil, err
+	}
+	set, _, problems := s.check(scheduler, r.GetSources())
+	faults := faults(problems)
+	out := &pb.ValidateFlowsResponse{Faults: faults[:fitting(faults, maxPageBytes)]}
+	for _, f := range set.File.GetFlows() {
 		out.FlowIds = append(out.FlowIds, f.GetId())
 	}
 	return out, nil
+}
+
+// check compiles flows files as they would be applied.
+func (s *Service) check(scheduler Scheduler, sources []*pb.FlowsSource) (*manifest.Set, *definition.Set, manifest.Problems) {
+	texts := make([]manifest.Source, len(sources))
+	for i, source := range sources {
+		texts[i] = manifest.Source{Name: source.GetName(), Content: []byte(source.GetContent())}
+		if source.GetName() == "" {
+			texts[i].Name = fmt.Sprintf("sources[%d]", i)
+		}
+	}
+	return manifest.Check(texts, s.config.Compiler, definition.Options{
+		Now:    time.Now(),
+		Exists: func(id string) bool { _, err := scheduler.Status(id); return err == nil },
+		Calls: func(id string) ([]string, bool) {
+			info, err := scheduler.Status(id)
+			if err != nil {
+				return nil, false
+			}
+			return info.Flow.Workflow.Calls(), true
+		},
+		Shared:    s.config.SharedKinds,
+		AllowExec: true, // ApplyFlows refuses by itself, with another code
+		Origin:    core.FromAPI,
+	})
 }
 
 // ApplyFlows makes the definitions that came over the API those in flows files.
@@ -85,12 +99,18 @@ func (s *Service) ApplyFlows(ctx context.Context, r *pb.ApplyFlowsRequest) (*pb.
 	if err != nil {
 		return nil, err
 	}
-	parsed := s.config.Definitions.Parse(r.GetSources(), core.FromAPI)
-	if len(parsed.Faults) > 0 {
-		return nil, invalidFlows(parsed.Faults)
+	set, compiled, problems := s.check(scheduler, r.GetSources())
+	for i := range set.File.GetResources() {
+		problems = append(problems, set.Locate(fault.List{{
+			Field: fault.Index("resources", i), Offset: -1,
+			Message: "shared resources are set up when the daemon starts: declare them in its flows files, or inside the flow",
+		}})...)
+	}
+	if len(problems) > 0 {
+		return nil, invalidFlows(problems)
 	}
 	if !s.config.AllowExec {
-		for _, f := range parsed.Written {
+		for _, f := range set.File.GetFlows() {
 			if path := command(f); path != "" {
 				return nil, fmt.Errorf("flow %q runs a command (%s), which flows that come over the API may not: %w; "+
 					"put it into a flows file of the daemon, or start schedulerd with --allow-api-exec", f.GetId(), path, errNotAllowed)
@@ -98,7 +118,7 @@ func (s *Service) ApplyFlows(ctx context.Context, r *pb.ApplyFlowsRequest) (*pb.
 		}
 	}
 	result, err := scheduler.Apply(ctx, core.ApplyRequest{
-		Flows:     parsed.Flows,
+		Flows:     compiled.Flows,
 		Prune:     r.GetPrune(),
 		Origin:    core.FromAPI,
 		DryRun:    r.GetDryRun(),
@@ -115,7 +135,7 @@ func (s *Service) ApplyFlows(ctx context.Context, r *pb.ApplyFlowsRequest) (*pb.
 	for _, c := range result.Changes {
 		change := &pb.DefinitionChange{FlowId: c.FlowID, Type: pb.DefinitionChangeType(c.Type)}
 		if c.Type == core.Modified {
-			if change.Fields, err = s.diff(c.Old, c.New); err != nil {
+			if change.Fields, err = changedFields(c); err != nil {
 				return nil, err
 			}
 		}
@@ -124,27 +144,41 @@ func (s *Service) ApplyFlows(ctx context.Context, r *pb.ApplyFlowsRequest) (*pb.
 	return out, nil
 }
 
-func (s *Service) diff(before, after *core.Flow) ([]string, error) {
-	a, err := s.config.Definitions.Source(before.Source)
+func changedFields(c core.DefinitionChange) ([]string, error) {
+	before, err := definition.Source(c.Old)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.config.Definitions.Source(after.Source)
+	after, err := definition.Source(c.New)
 	if err != nil {
 		return nil, err
 	}
-	return s.config.Definitions.Diff(a, b), nil
+	return definition.Diff(before, after), nil
 }
 
-// invalidFlows is the faults of flows files as an error.
-func invalidFlows(faults []*pb.Fault) error {
-	out := make(invalidRequest, len(faults))
-	for i, f := range faults {
-		field, place := f.GetField(), f.GetSource()
+// invalidFlows is what is wrong with flows files as an error.
+func invalidFlows(problems manifest.Problems) error {
+	out := make(invalidRequest, len(problems))
+	for i, f := range faults(problems) {
+		place := f.GetSource()
 		if f.GetLine() > 0 {
 			place = fmt.Sprintf("%s:%d:%d", place, f.GetLine(), f.GetColumn())
 		}
-		out[i] = violation(field, place+": "+f.GetMessage())
+		out[i] = violation(f.GetField(), place+": "+f.GetMessage())
+	}
+	return out
+}
+
+func faults(problems manifest.Problems) []*pb.Fault {
+	out := make([]*pb.Fault, len(problems))
+	for i, p := range problems {
+		out[i] = &pb.Fault{
+			Source:  text(p.Source),
+			Line:    uint32(p.Line),
+			Column:  uint32(p.Column),
+			Field:   text(p.Field),
+			Message: text(p.Message),
+		}
 	}
 	return out
 }
@@ -194,6 +228,9 @@ func (s *Service) Preview(_ context.Context, r *pb.PreviewRequest) (*pb.PreviewR
 		return out, nil
 	}
 	out.Description, out.Notes = previewed.schedule.Describe(from)
+	if previewed.ofFlow {
+		out.Notes = append(out.Notes, "H and splay give each flow fire times of its own; these are an example")
+	}
 	count := int(min(r.GetCount(), maxPreview))
 	if count == 0 {
 		count = defaultPreview
@@ -212,16 +249,18 @@ type previewed struct {
 	schedule *schedule.Schedule // nil: manual
 	anchors  schedule.Anchors
 	zone     string
+	ofFlow   bool // a flow with this schedule has other fire times, as its id says
 }
 
 func (s *Service) previewed(r *pb.PreviewRequest, from time.Time) (previewed, error) {
 	unsaved := r.GetSchedule()
 	if unsaved != nil {
-		compiled, err := s.config.Definitions.Schedule(unsaved, from)
-		if err != nil {
-			return previewed{}, invalidSchedule(err)
+		// No instant is given: what lies in the past has no fire times, which is an answer too.
+		compiled, faults := definition.CompileSchedule(unsaved, "preview", time.Time{})
+		if len(faults) > 0 {
+			return previewed{}, invalidRequest(violations("schedule", faults))
 		}
-		return previewed{compiled, schedule.Anchors{Start: from}, unsaved.GetTimeZone()}, nil
+		return previewed{compiled, schedule.Anchors{Start: from}, unsaved.GetTimeZone(), ofFlow(unsaved)}, nil
 	}
 	scheduler, err := s.attached()
 	if err != nil {
@@ -231,44 +270,17 @@ func (s *Service) previewed(r *pb.PreviewRequest, from time.Time) (previewed, er
 	if err != nil {
 		return previewed{}, err
 	}
-	written, err := s.config.Definitions.Source(info.Flow.Source)
+	written, err := definition.Source(info.Flow)
 	if err != nil {
 		return previewed{}, err
 	}
 	anchors := schedule.Anchors{Start: info.Anchor.Time(), Ended: info.LastFinish.Time()}
-	return previewed{info.Flow.Schedule, anchors, written.GetSchedule().GetTimeZone()}, nil
+	return previewed{info.Flow.Schedule, anchors, written.GetSchedule().GetTimeZone(), false}, nil
 }
 
-// invalidSchedule is what is wrong with the schedule of a request.
-func invalidSchedule(err error) error {
-	var out invalidRequest
-	for _, e := range flatten(err) {
-		fault := (*schedule.Error)(nil)
-		if !errors.As(e, &fault) {
-			return err
-		}
-		field, text := "schedule", fault.Msg
-		if fault.Field != "" {
-			field += "." + fault.Field
-		}
-		if fault.Offset >= 0 {
-			text = fmt.Sprintf("column %d: %s", fault.Offset+1, text)
-		}
-		out = append(out, violation(field, text))
-	}
-	return out
-}
-
-// flatten is the errors that errors.Join put together.
-func flatten(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, flatten(e)...)
-		}
-		return all
-	}
-	return []error{err}
+// ofFlow reports whether a schedule's fire times differ from flow to flow.
+func ofFlow(s *pb.Schedule) bool {
+	return s.GetSplay().AsDuration() > 0 || strings.Contains(s.GetCron(), "H") || slices.ContainsFunc(s.GetAnyOf().GetSchedules(), ofFlow)
 }
 
 // GetServerInfo tells about the server. It answers, too, before the scheduler has started.
@@ -276,7 +288,7 @@ func (s *Service) GetServerInfo(context.Context, *pb.GetServerInfoRequest) (*pb.
 	out := &pb.GetServerInfoResponse{
 		Version:       s.config.Version,
 		GoVersion:     runtime.Version(),
-		TzdataVersion: tzdataVersion(),
+		TzdataVersion: schedule.TZDataVersion(),
 		StartTime:     timestamppb.New(s.start),
 		ServerTime:    timestamppb.New(time.Now()),
 	}

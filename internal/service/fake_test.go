@@ -14,6 +14,8 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
+	"github.com/schedulerd/schedulerd/internal/definition"
+	"github.com/schedulerd/schedulerd/internal/task/tasktest"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -27,7 +29,8 @@ type fake struct {
 	mu    sync.Mutex
 	asked []any // the arguments of the last call
 
-	err     error
+	err     error // of every call
+	apply   error // of Apply
 	panics  any
 	info    *core.Info
 	infos   []*core.Info // List
@@ -90,6 +93,9 @@ func (f *fake) Status(id string) (*core.Info, error) {
 	if err := f.call("Status", id); err != nil {
 		return nil, err
 	}
+	if id != f.info.Flow.ID {
+		return nil, &core.FlowError{Err: core.ErrFlowNotFound, Flow: id}
+	}
 	return f.info, nil
 }
 
@@ -135,6 +141,9 @@ func (f *fake) Resume(_ context.Context, id string, mode core.CatchUpMode, reque
 func (f *fake) Apply(_ context.Context, r core.ApplyRequest) (*core.ApplyResult, error) {
 	if err := f.call("Apply", r); err != nil {
 		return nil, err
+	}
+	if f.apply != nil {
+		return nil, f.apply
 	}
 	result := &core.ApplyResult{ETag: "etag-2", Revision: 43}
 	for _, fl := range r.Flows {
@@ -270,7 +279,8 @@ func newService(t *testing.T, change func(*Config)) (*Service, *fake, *logBuffer
 	log := &logBuffer{}
 	config := Config{
 		Log: slog.New(slog.NewTextHandler(log, nil)), Version: "v1.2.3",
-		Stop: func(context.Context, time.Duration) (*core.StopResult, error) { return &core.StopResult{}, nil },
+		Compiler: definition.New(tasktest.Registry()),
+		Stop:     func(context.Context, time.Duration) (*core.StopResult, error) { return &core.StopResult{}, nil },
 	}
 	if change != nil {
 		change(&config)

@@ -16,6 +16,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
+	"github.com/schedulerd/schedulerd/internal/runlog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -429,7 +430,7 @@ func TestPanicsDoNotEscape(t *testing.T) {
 	_, err = stream.Recv()
 	check(err)
 	f.panics = nil
-	if _, err := c.Status(t.Context(), &pb.StatusRequest{FlowId: "x"}); err != nil {
+	if _, err := c.Status(t.Context(), &pb.StatusRequest{FlowId: "backup"}); err != nil {
 		t.Errorf("after the panic: %v", err)
 	}
 }
@@ -477,10 +478,13 @@ func TestWatchRun(t *testing.T) {
 }
 
 // fakeLogs has lines for a run, then waits if it follows.
-type fakeLogs []LogLine
+type fakeLogs []runlog.Line
 
-func (l fakeLogs) Tail(ctx context.Context, _ string, follow bool, tailBytes uint64, fn func([]LogLine) error) error {
-	lines := []LogLine(l)
+func (l fakeLogs) Tail(ctx context.Context, _ string, follow bool, tailBytes int64, fn func([]runlog.Line) error) error {
+	lines := []runlog.Line(l)
+	if len(lines) == 0 {
+		return fmt.Errorf("%w: x", runlog.ErrNotFound)
+	}
 	if tailBytes > 0 {
 		lines = lines[len(lines)-1:]
 	}
@@ -501,9 +505,9 @@ func TestTailLogs(t *testing.T) {
 		t.Error(err)
 	}
 
-	line := LogLine{Time: at(3).Time(), State: "run", Attempt: 2, Stderr: true, Text: strings.Repeat("\xff", 64<<10)}
-	s, f, _ := newService(t, func(c *Config) { c.Logs = fakeLogs(slices.Repeat([]LogLine{line}, 20)) })
-	c := client(t, s)
+	line := runlog.Line{Time: at(3).Time(), State: "run", Attempt: 2, Stderr: true, Text: strings.Repeat("\xff", 64<<10)}
+	s, f, _ := newService(t, func(c *Config) { c.Logs = fakeLogs(slices.Repeat([]runlog.Line{line}, 20)) })
+	follower, c := s, client(t, s)
 	stream, err = c.TailLogs(t.Context(), &pb.TailLogsRequest{RunId: "backup@7"})
 	if err != nil {
 		t.Fatal(err)
@@ -531,15 +535,24 @@ func TestTailLogs(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 
+	s, _, _ = newService(t, func(c *Config) { c.Logs = fakeLogs(nil) })
+	silent, err := client(t, s).TailLogs(t.Context(), &pb.TailLogsRequest{RunId: "backup@7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := silent.Recv(); err != io.EOF {
+		t.Errorf("a run that wrote nothing has %v, %v", r, err)
+	}
+
 	// A client that follows is let go when the server drains.
-	stream, err = c.TailLogs(t.Context(), &pb.TailLogsRequest{RunId: "backup@7", Follow: true, TailBytes: 1})
+	stream, err = c.TailLogs(t.Context(), &pb.TailLogsRequest{RunId: "backup@7", Follow: true, TailBytes: math.MaxUint64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r, err := stream.Recv(); err != nil || len(r.GetLines()) != 1 {
 		t.Fatal(r, err)
 	}
-	s.EndStreams()
+	follower.EndStreams()
 	if _, err := stream.Recv(); tell(err).reason != "STOPPING" {
 		t.Error(err)
 	}
@@ -550,7 +563,10 @@ type fakeBackup struct {
 	err  error
 }
 
-func (b fakeBackup) WriteBackup(w io.Writer) error {
+func (b fakeBackup) WriteBackup(ctx context.Context, w io.Writer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for i := range b.size {
 		if _, err := w.Write([]byte{byte(i)}); err != nil {
 			return err

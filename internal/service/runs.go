@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
+	"github.com/schedulerd/schedulerd/internal/runlog"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -121,7 +123,7 @@ func (s *Service) TailLogs(r *pb.TailLogsRequest, stream grpc.ServerStreamingSer
 	if _, err := scheduler.Run(ctx, r.GetRunId()); err != nil {
 		return err
 	}
-	err = s.config.Logs.Tail(ctx, r.GetRunId(), r.GetFollow(), r.GetTailBytes(), func(lines []LogLine) error {
+	err = s.config.Logs.Tail(ctx, r.GetRunId(), r.GetFollow(), int64(min(r.GetTailBytes(), math.MaxInt64)), func(lines []runlog.Line) error {
 		for rest := logLines(lines); len(rest) > 0; {
 			n := fitting(rest, maxPieceBytes)
 			if err := stream.Send(&pb.TailLogsResponse{Lines: rest[:n]}); err != nil {
@@ -131,13 +133,16 @@ func (s *Service) TailLogs(r *pb.TailLogsRequest, stream grpc.ServerStreamingSer
 		}
 		return nil
 	})
-	if err != nil && context.Cause(ctx) == errDraining {
+	switch {
+	case errors.Is(err, runlog.ErrNotFound): // the run is known, so it wrote nothing, or nothing that is still kept
+		return nil
+	case err != nil && context.Cause(ctx) == errDraining:
 		return core.ErrStopping
 	}
 	return err
 }
 
-func logLines(lines []LogLine) []*pb.LogLine {
+func logLines(lines []runlog.Line) []*pb.LogLine {
 	out := make([]*pb.LogLine, len(lines))
 	for i, l := range lines {
 		out[i] = &pb.LogLine{
@@ -162,13 +167,13 @@ func (s *Service) Backup(_ *pb.BackupRequest, stream grpc.ServerStreamingServer[
 	ctx, cancel := s.streamContext(stream.Context(), 0)
 	defer cancel()
 	out := bufio.NewWriterSize(writerFunc(func(piece []byte) (int, error) {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // in the middle of a large file
 			return 0, context.Cause(ctx)
 		}
 		// The writer uses its buffer again; a message must not change once it was sent.
 		return len(piece), stream.Send(&pb.BackupResponse{Data: bytes.Clone(piece)})
 	}), backupPiece)
-	err := s.config.Backup.WriteBackup(out)
+	err := s.config.Backup.WriteBackup(ctx, out)
 	if err == nil {
 		err = out.Flush()
 	}

@@ -13,6 +13,8 @@ import (
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
+	"github.com/schedulerd/schedulerd/internal/definition"
+	"github.com/schedulerd/schedulerd/internal/runlog"
 )
 
 // Scheduler is the engine as the handlers see it: a *core.Running, or a fake in tests.
@@ -43,26 +45,17 @@ type RunWatch interface {
 	Next(ctx context.Context) ([]workflow.Event, *core.Run, error)
 }
 
-// Logs keeps what the tasks of runs write.
+// Logs keeps what the tasks of runs write; see runlog.Logs.
 type Logs interface {
 	// Tail calls fn with the lines of a run, from tailBytes before the end (0: all that is kept); with follow it goes on until
 	// the run ends. It ends with fn's error, if there is one.
-	Tail(ctx context.Context, runID string, follow bool, tailBytes uint64, fn func([]LogLine) error) error
-}
-
-// LogLine is a line that a task wrote.
-type LogLine struct {
-	Time    time.Time
-	State   string
-	Attempt int
-	Stderr  bool
-	Text    string
+	Tail(ctx context.Context, runID string, follow bool, tailBytes int64, fn func([]runlog.Line) error) error
 }
 
 // Backuper copies the data directory while it is in use.
 type Backuper interface {
 	// WriteBackup writes a tar archive.
-	WriteBackup(w io.Writer) error
+	WriteBackup(ctx context.Context, w io.Writer) error
 }
 
 // Config is what a Service is made of.
@@ -70,8 +63,10 @@ type Config struct {
 	Log     *slog.Logger
 	Version string // of the daemon, for GetServerInfo
 
-	// Definitions reads flows files and schedules.
-	Definitions Definitions
+	// Compiler reads definitions.
+	Compiler *definition.Compiler
+	// SharedKinds has the kinds of the resources that all flows share, by name.
+	SharedKinds map[string]string
 	// AllowExec lets flows that come over the API run commands.
 	AllowExec bool
 	// Logs and Backup are nil without a data directory.
@@ -149,6 +144,9 @@ var (
 func (s *Service) streamContext(ctx context.Context, age time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(s.draining, func() { cancel(errDraining) })
+	if s.draining.Err() != nil { // AfterFunc takes its time
+		cancel(errDraining)
+	}
 	var timer *time.Timer
 	if age > 0 {
 		timer = time.AfterFunc(age, func() { cancel(errAged) })
