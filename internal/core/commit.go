@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
 	"github.com/schedulerd/schedulerd/internal/core/store"
 )
 
@@ -24,9 +26,13 @@ func (g *group) empty() bool { return len(g.changes) == 0 && len(g.entries) == 0
 
 // seal freezes the states that the group carries.
 func (g *group) seal(revision uint64) {
+	g.infos = make([]*Info, 0, len(g.entries))
+	g.changes = slices.Grow(g.changes, len(g.entries)+len(g.requests))
+	record := new(storev1.StateRecord)
 	for _, en := range g.entries {
+		en.fill(record, revision)
 		g.infos = append(g.infos, en.info(revision))
-		g.changes = append(g.changes, store.Change{Shard: en.shard, Key: key(stateKey, en.id), Value: marshal(en.record(revision))})
+		g.changes = append(g.changes, store.Change{Shard: en.shard, Key: key(stateKey, en.id), Value: marshal(record)})
 	}
 	for _, r := range g.requests {
 		g.changes = append(g.changes, store.Change{Shard: r.shard(), Key: key(requestKey, r.id), Value: marshal(r.recordAt(revision))})

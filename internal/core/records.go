@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +37,15 @@ const (
 	metaKey       = "m/"
 )
 
-func key(kind, id string) []byte { return append([]byte(kind), id...) }
+func key(kind, id string) []byte {
+	return append(append(make([]byte, 0, len(kind)+len(id)), kind...), id...)
+}
 
 // historyPrefix is what the keys of a flow's kept runs begin with. An id holds no zero byte, so no prefix begins another.
-func historyPrefix(flowID string) []byte { return append(key(historyKey, flowID), 0) }
+func historyPrefix(flowID string) []byte {
+	prefix := append(make([]byte, 0, len(historyKey)+len(flowID)+1+8), historyKey...) // room for the number
+	return append(append(prefix, flowID...), 0)
+}
 
 func historyKeyOf(flowID string, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(historyPrefix(flowID), number)
@@ -60,8 +64,16 @@ func marshal(m proto.Message) []byte {
 }
 
 func (en *entry) record(revision uint64) *storev1.StateRecord {
+	r := new(storev1.StateRecord)
+	en.fill(r, revision)
+	return r
+}
+
+// fill makes r the record of the state. The engine fills the same one again and again.
+func (en *entry) fill(r *storev1.StateRecord, revision uint64) {
 	s := &en.state
-	r := &storev1.StateRecord{
+	skipped, backlog, run := r.Skipped[:0], r.Backlog[:0], r.Run
+	*r = storev1.StateRecord{
 		Status: uint32(s.Status), Before: uint32(s.Before), Paused: s.Paused, RunCount: s.RunCount,
 		LastRun: int64(s.LastRun), LastFinish: int64(s.LastFinish), LastDuration: int64(s.LastDuration),
 		LastOutcome: uint32(s.LastOutcome), LastError: s.LastError, Streak: s.Streak, NextEligible: int64(s.NextEligible),
@@ -69,19 +81,23 @@ func (en *entry) record(revision uint64) *storev1.StateRecord {
 		Revision: revision, Deleted: en.deleted, Changes: en.changes,
 	}
 	if s.Skipped != ([flow.SkipReasons]uint64{}) {
-		r.Skipped = slices.Clone(s.Skipped[:])
+		r.Skipped = append(skipped, s.Skipped[:]...)
 	}
 	for _, f := range en.backlog {
-		r.Backlog = append(r.Backlog, int64(f))
+		backlog = append(backlog, int64(f))
 	}
+	r.Backlog = backlog
 	if en.run != nil {
 		c := &en.run.current
-		r.Run = &storev1.OpenRun{
+		if run == nil {
+			run = new(storev1.OpenRun)
+		}
+		r.Run = run
+		*run = storev1.OpenRun{
 			Number: c.Number, Cause: uint32(c.Cause), FireTime: int64(c.FireTime), Start: int64(c.Start),
 			State: c.State, StateTime: int64(c.StateTime), Attempt: uint32(c.Attempt), Cancelling: c.Cancelling, Resumed: uint32(c.Resumed),
 		}
 	}
-	return r
 }
 
 // restore is the inverse of record, but for the run, which the caller brings back to life, or not.
