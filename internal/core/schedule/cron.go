@@ -97,7 +97,7 @@ func (c *compiler) cron(path string, s Spec, out *Schedule) {
 		case err != nil:
 			fail(at, "%v", err)
 		case s.Zone != "" && s.Zone != name:
-			fail(at, "time zone %s contradicts time_zone, %s; set one of them", name, s.Zone)
+			fail(at, "time zone %s contradicts time_zone, %q; set one of them", name, s.Zone)
 		default:
 			out.zone = z
 		}
@@ -202,7 +202,7 @@ func parseFields(text string, start int, flowID string, fail func(int, string, .
 		i = skipBlanks(text, end)
 	}
 	if n < 5 || n > fieldCount {
-		fail(start, "%d fields; expected 5 (minute first), 6 (second first) or 7 (second first, year last)", n)
+		fail(start, "expected 5 fields (minute first), 6 (second first) or 7 (second first, year last), found %d", n)
 		return t, false
 	}
 	first := second

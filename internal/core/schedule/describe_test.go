@@ -36,17 +36,3 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 }
-
-func TestPrintDescriptions(t *testing.T) {
-	for _, x := range []string{"* * * * *", "*/15 * * * *", "*/15 2 * * *", "0 9-17 * * MON-FRI", "*/10 9-17 * * MON-FRI", "5 * * * *", "0 */2 * * *", "30 */2 * * *",
-		"0 0 1 1 *", "0 0 13 * +FRI", "0 0 13 * FRI", "0 0 L * *", "0 0 LW 3,6 *", "0 0 15W,L * 5L,MON#2,WED", "* * * * * *", "*/5 * 9 * * *", "0 9,12,17 * * *", "0 0 12 1 1 * 2027-2029",
-		"0 0 */2 * *", "0 0 1-7 JAN-MAR SAT,SUN", "17 3,5,7,9,11,13,15 * * *", "1,7 1,7,9,11 * * *", "0 0 0 * * * 2099", "59 59 23 * * *", "0 30 1 * * 1 *", "7 8 9-11 * * MON#1","* * 2 * * *"} {
-		s, err := Compile(Spec{Cron: x, Zone: "Europe/Berlin"}, Options{})
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		text, notes := s.Describe(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-		t.Log(x, " => ", text, notes, s.Canonical())
-	}
-}
