@@ -3,6 +3,7 @@ package schedctl
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -80,7 +81,7 @@ func shortDuration(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
 		switch {
 		case abs >= time.Minute:
-			return d.Round(time.Second).String()
+			return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
 		case abs >= 100*unit:
 			return d.Round(unit).String()
 		case abs >= 10*unit:

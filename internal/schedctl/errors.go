@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -123,7 +124,8 @@ func explain(err error, server string) string {
 	switch {
 	case complete:
 	case st.Code() == codes.Unavailable && info == nil:
-		text = unreachable(st.Message(), server)
+		cause, hint := unreachable(st.Message())
+		text = fmt.Sprintf("cannot reach %s: %s; %s", server, cause, hint)
 	case st.Code() == codes.DeadlineExceeded:
 		text = fmt.Sprintf("no answer from %s in time; --timeout allows more", server)
 	default:
@@ -152,15 +154,15 @@ func explain(err error, server string) string {
 	return text
 }
 
-// unreachable makes a readable line of what gRPC says when there is no connection.
-func unreachable(message, server string) string {
-	cause := message
+// unreachable makes readable what gRPC says when there is no connection, and tells what may help.
+func unreachable(message string) (cause, hint string) {
+	cause = message
 	if _, after, found := strings.Cut(cause, `desc = "`); found {
 		cause = strings.TrimSuffix(after, `"`)
 	}
 	cause = strings.TrimPrefix(cause, "transport: ")
 	cause = strings.TrimPrefix(cause, "Error while dialing: ")
-	hint := "is schedulerd running there? --server or SCHEDCTL_SERVER names another address"
+	hint = "is schedulerd running there? --server or SCHEDCTL_SERVER names another address"
 	switch {
 	case strings.Contains(cause, "first record does not look like a TLS handshake"):
 		hint = "the server does not speak TLS: leave --tls out, or add --insecure"
@@ -171,7 +173,17 @@ func unreachable(message, server string) string {
 	case strings.Contains(cause, "certificate required"), strings.Contains(cause, "bad certificate"):
 		hint = "the server wants a certificate: --cert and --key"
 	}
-	return fmt.Sprintf("cannot reach %s: %s; %s", server, cause, hint)
+	return cause, hint
+}
+
+// explainLoss says why a stream broke that goes on after a pause.
+func explainLoss(err error, pause time.Duration, server string) string {
+	text := explain(err, server)
+	if st := wireStatus(err); st != nil && st.Code() == codes.Unavailable && errorInfo(st) == nil {
+		cause, _ := unreachable(st.Message())
+		text = fmt.Sprintf("connection to %s lost: %s", server, cause)
+	}
+	return fmt.Sprintf("%s; trying again in %s", text, shortDuration(pause))
 }
 
 // expand fills words from metadata; ok is false if a value outside of brackets is missing or there are no words.

@@ -45,7 +45,7 @@ type fake struct {
 	runs        map[string]*pb.Run
 	logs        map[string][]*pb.LogLine
 	requests    map[string]*pb.Run // by request id
-	calls       []incoming            // what came, in order
+	calls       []incoming         // what came, in order
 	faults      []*pb.Fault
 	archive     [][]byte
 
@@ -612,27 +612,27 @@ func (f *fake) Backup(r *pb.BackupRequest, stream grpc.ServerStreamingServer[pb.
 
 // network is where a server may listen or not: connections go to the one that does now.
 type network struct {
-	mu       sync.Mutex
+	up       sync.Mutex
 	listener *bufconn.Listener
 	server   *grpc.Server
 }
 
 // serve lets a server answer until stop.
-func (n *network) serve(service pb.SchedulerServiceServer) {
-	listener, server := bufconn.Listen(1<<16), grpc.NewServer()
+func (n *network) serve(service pb.SchedulerServiceServer, options ...grpc.ServerOption) {
+	listener, server := bufconn.Listen(1<<16), grpc.NewServer(options...)
 	pb.RegisterSchedulerServiceServer(server, service)
-	n.mu.Lock()
+	n.up.Lock()
 	n.listener, n.server = listener, server
-	n.mu.Unlock()
+	n.up.Unlock()
 	go server.Serve(listener)
 }
 
 // stop ends the server at once: connections break, and new ones are refused.
 func (n *network) stop() {
-	n.mu.Lock()
+	n.up.Lock()
 	server := n.server
 	n.listener, n.server = nil, nil
-	n.mu.Unlock()
+	n.up.Unlock()
 	if server != nil {
 		server.Stop()
 	}
@@ -640,9 +640,9 @@ func (n *network) stop() {
 
 func (n *network) dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		n.mu.Lock()
+		n.up.Lock()
 		listener := n.listener
-		n.mu.Unlock()
+		n.up.Unlock()
 		if listener == nil {
 			return nil, errors.New("connection refused")
 		}
@@ -657,8 +657,22 @@ type rig struct {
 	env map[string]string
 	in  string
 	now func() time.Time
-	// window is the size of the terminal; none if zero.
+
+	resizing sync.Mutex
+	// The size of the terminal; there is none if it is zero.
 	width, height int
+}
+
+func (r *rig) resize(width, height int) {
+	r.resizing.Lock()
+	defer r.resizing.Unlock()
+	r.width, r.height = width, height
+}
+
+func (r *rig) window() (int, int, bool) {
+	r.resizing.Lock()
+	defer r.resizing.Unlock()
+	return r.width, r.height, r.width > 0
 }
 
 // noon is the time in tests that show times.
@@ -694,7 +708,7 @@ func (r *rig) environment(out, err *syncBuffer, args []string) Env {
 		Err:     err,
 		Getenv:  func(name string) string { return r.env[name] },
 		Now:     r.now,
-		Window:  func() (int, int, bool) { return r.width, r.height, r.width > 0 },
+		Window:  r.window,
 		Dial:    r.dial,
 		Version: "v0.0.0",
 	}

@@ -58,11 +58,16 @@ func flowRow(c clock, flow *pb.FlowInfo, wide bool) []cell {
 	return append(row, cell{text: flowDetail(c, flow)})
 }
 
+// flowStatus is where a flow stands, with its consecutive failures: "BACKOFF ×2, paused".
 func flowStatus(flow *pb.FlowInfo) string {
-	if flow.GetPaused() {
-		return short(flow.GetStatus()) + ", paused"
+	text := short(flow.GetStatus())
+	if streak := flow.GetFailureStreak(); streak > 0 {
+		text += fmt.Sprintf(" ×%d", streak)
 	}
-	return short(flow.GetStatus())
+	if flow.GetPaused() {
+		text += ", paused"
+	}
+	return text
 }
 
 // flowResult is how the last ended run went.
@@ -72,10 +77,7 @@ func flowResult(flow *pb.FlowInfo) string {
 	}
 	text := words(flow.GetLastOutcome())
 	if flow.GetLastDuration() != nil {
-		text += " in " + took(flow.GetLastDuration())
-	}
-	if streak := flow.GetFailureStreak(); streak > 1 {
-		text += fmt.Sprintf(", %d in a row", streak)
+		text += " " + took(flow.GetLastDuration())
 	}
 	return text
 }
@@ -163,12 +165,9 @@ func flowFields(c clock, flow *pb.FlowInfo) [][2]string {
 	add("Runs", strconv.FormatUint(flow.GetRunCount(), 10))
 	add("Last run", c.exact(flow.GetLastRun()))
 	add("  result", flowResult(flow))
-	add("Failures", func() string {
-		if flow.GetFailureStreak() == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%d in a row", flow.GetFailureStreak())
-	}())
+	if flow.GetFailureStreak() > 0 {
+		add("Failures", fmt.Sprintf("%d in a row", flow.GetFailureStreak()))
+	}
 	add("Held off until", c.exact(flow.GetNextEligible()))
 	add("Last error", flow.GetLastError())
 	add("Skipped", skipped(flow))

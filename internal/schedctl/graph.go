@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/schedctl/graph"
@@ -83,7 +84,15 @@ func (a *app) fileFlows(file string) ([]*pb.Flow, error) {
 	}
 	var flows []*pb.Flow
 	for _, source := range sources {
-		_ = source
+		content := &pb.FlowsFile{}
+		document, err := jsonOf([]byte(source.GetContent()))
+		if err == nil {
+			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(document, content)
+		}
+		if err != nil {
+			return nil, failf(ExitInvalid, "%s is not a flows file: %w; schedctl validate says more", source.GetName(), err)
+		}
+		flows = append(flows, content.GetFlows()...)
 	}
 	return flows, nil
 }

@@ -137,8 +137,7 @@ func (f *scheduleFlags) preview(kind string, after time.Time, count int) (*pb.Pr
 	for range count {
 		next := compiled.Next(last, schedule.Anchors{Start: after})
 		if next.IsZero() {
-			response.Notes = append(response.Notes, fmt.Sprintf("it does not fire after %s", last.UTC().Format(time.RFC3339Nano)))
-			break
+			break // Describe has a note about it
 		}
 		response.FireTimes = append(response.FireTimes, timestamppb.New(next))
 		last = next

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 )
@@ -48,7 +49,7 @@ func Run(ctx context.Context, env Env) int {
 	case !a.running:
 		code = ExitUsage
 		err = fmt.Errorf("%w; see: %s --help", err, command.CommandPath())
-	case ctx.Err() != nil && code == ExitInterrupted:
+	case errors.Is(err, context.Canceled) || wireStatus(err).Code() == codes.Canceled:
 		err = errors.New("interrupted")
 	}
 	a.report(err)
@@ -74,7 +75,7 @@ func (a *app) lossText(err error, pause time.Duration) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s; trying again in %s", explain(err, a.conn.server), shortDuration(pause))
+	return explainLoss(err, pause, a.conn.server)
 }
 
 func (a *app) close() {

@@ -118,7 +118,7 @@ With --follow it goes on until the run has ended.`,
 				if len(run.GetEvents()) > 0 {
 					lines = append(lines, "")
 				}
-				return append(lines, a.printer.canvas.table(timeline(run.GetStartTime(), run.GetEvents()))...)
+				return append(lines, a.printer.canvas.uncut().table(timeline(run.GetStartTime(), run.GetEvents()))...)
 			},
 		})
 	})
@@ -335,7 +335,7 @@ func (p *progress) take(response *pb.WatchRunResponse) []string {
 		}
 		row := eventRow(p.run.GetStartTime(), event)
 		p.widest = max(p.widest, textWidth(row[1].text), 12)
-		lines = append(lines, p.printer.canvas.line(row, []int{0, p.widest, 0}, "  "))
+		lines = append(lines, p.printer.canvas.uncut().line(row, []int{0, p.widest, 0}, "  "))
 	}
 	if run := p.run; run.GetEndTime() != nil {
 		what := fmt.Sprintf("%s after %s", runOutcome(run), shortDuration(p.runTime(run)))
@@ -345,7 +345,7 @@ func (p *progress) take(response *pb.WatchRunResponse) []string {
 		if run.GetError() != "" {
 			what += ": " + run.GetError()
 		}
-		lines = append(lines, p.printer.canvas.line([]cell{{run.GetId(), bold}, {what, runStyle(run)}}, nil, " "))
+		lines = append(lines, p.printer.canvas.uncut().line([]cell{{run.GetId(), bold}, {what, runStyle(run)}}, nil, " "))
 	}
 	return lines
 }

@@ -79,7 +79,7 @@ func (c canvas) line(row []cell, widths []int, separator string) string {
 		text := clean(cell.text)
 		write(text, cell.style)
 		if i < len(row)-1 && i < len(widths) {
-			write(strings.Repeat(" ", widths[i]-textWidth(text)), plain)
+			write(strings.Repeat(" ", max(widths[i]-textWidth(text), 0)), plain)
 		}
 	}
 	return strings.TrimRight(line.String(), " ")
@@ -95,9 +95,11 @@ func (c canvas) fields(pairs [][2]string) []string {
 			name = ""
 		}
 	}
-	wide := canvas{color: c.color} // values are not cut: people copy from them
-	return wide.table(rows)
+	return c.uncut().table(rows)
 }
+
+// uncut is for texts that people need to the end: errors, values to copy.
+func (c canvas) uncut() canvas { return canvas{color: c.color} }
 
 // clean replaces what could move the cursor or change the terminal: texts come from tasks and from strangers.
 func clean(text string) string {

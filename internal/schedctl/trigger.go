@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
@@ -135,20 +134,13 @@ func readParams(file string, stdin io.Reader) (map[string]*structpb.Value, error
 	if err != nil {
 		return nil, usagef("--params-file: %w", err)
 	}
-	var object map[string]any
-	if err := yaml.Unmarshal(text, &object); err != nil {
-		return nil, failf(ExitInvalid, "--params-file %s: %w", file, err)
-	}
-	params, err := structpb.NewStruct(nil)
-	if err != nil {
-		return nil, err
-	}
-	document, err := json.Marshal(object)
+	document, err := jsonOf(text)
+	params := &structpb.Struct{}
 	if err == nil {
 		err = params.UnmarshalJSON(document)
 	}
 	if err != nil {
-		return nil, failf(ExitInvalid, "--params-file %s must hold values that JSON has: %w", file, err)
+		return nil, failf(ExitInvalid, "--params-file %s must hold an object of values as JSON has them: %w", file, err)
 	}
 	return params.GetFields(), nil
 }

@@ -165,13 +165,13 @@ func (w *watching) table(width, height int) []string {
 		summary += ", loading"
 	}
 	head := []cell{{w.clock.now().In(w.clock.zone).Format("15:04:05"), dim}, {summary, plain}}
-	if w.lost != "" {
-		head = append(head, cell{w.lost, red})
-	}
 	lines := []string{canvas.line(head, nil, "  ")}
+	if w.lost != "" {
+		lines = append(lines, canvas.line([]cell{{w.lost, red}}, nil, ""))
+	}
 	wide := w.printer.format == formatWide
 	rows := [][]cell{flowHeader(wide)}
-	room := height - 2 // for the summary and the header
+	room := height - len(lines) - 1 // for the header
 	if total > room {
 		room-- // and for the note about the rest
 	}

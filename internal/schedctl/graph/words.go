@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 )
@@ -50,7 +52,7 @@ func taskText(task *pb.Task) string {
 func waitText(wait *pb.WaitTask) string {
 	switch wait.GetUntil().(type) {
 	case *pb.WaitTask_Duration:
-		return "wait " + wait.GetDuration().AsDuration().String()
+		return "wait " + seconds(wait.GetDuration())
 	case *pb.WaitTask_Time:
 		return "wait until " + wait.GetTime().AsTime().Format("2006-01-02T15:04:05Z07:00")
 	default:
@@ -88,7 +90,7 @@ func scheduleText(s *pb.Schedule) string {
 	text := "no schedule"
 	switch s.GetKind().(type) {
 	case *pb.Schedule_Every:
-		text = "every " + s.GetEvery().GetInterval().AsDuration().String()
+		text = "every " + seconds(s.GetEvery().GetInterval())
 	case *pb.Schedule_Cron:
 		text = "cron " + s.GetCron()
 	case *pb.Schedule_Once:
@@ -143,12 +145,17 @@ func splitText(split *pb.Split) string {
 		parts = append(parts, "partial at the timeout")
 	}
 	if join.GetTimeout() != nil {
-		parts = append(parts, "timeout "+join.GetTimeout().AsDuration().String())
+		parts = append(parts, "timeout "+seconds(join.GetTimeout()))
 	}
 	if split.Bulkhead != nil {
 		parts = append(parts, fmt.Sprintf("%d at once", split.GetBulkhead()))
 	}
 	return shorten(strings.Join(parts, ", "))
+}
+
+// seconds writes a duration as flows files do.
+func seconds(d *durationpb.Duration) string {
+	return strconv.FormatFloat(d.AsDuration().Seconds(), 'f', -1, 64) + "s"
 }
 
 // shorten makes one line of text, of bounded length.
