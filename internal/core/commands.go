@@ -24,19 +24,27 @@ func ask[T any](ctx context.Context, r *Running, question func(e *engine, now fl
 	if !ok {
 		return none, ErrStopping
 	}
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case <-r.engine.commits.trouble():
-		return none, r.engine.commits.err()
-	case <-r.done:
-		select { // an answer may have come with the end
+	for {
+		var err error
+		select {
+		case a := <-answers:
+			return a.value, a.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-r.engine.commits.trouble():
+			err = r.engine.commits.err() // nil if it is over already
+		case <-r.engine.dead:
+			err = r.engine.halted
+		case <-r.done:
+			err = ErrStopping
+		}
+		select { // an answer may have come with that
 		case a := <-answers:
 			return a.value, a.err
 		default:
-			return none, ErrStopping
+			if err != nil {
+				return none, err
+			}
 		}
 	}
 }

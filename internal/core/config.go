@@ -122,5 +122,4 @@ func setDefault[T comparable](v *T, value T) {
 var (
 	errStopped   = errors.New("the scheduler stopped")
 	errCancelled = errors.New("cancelled by request")
-	errFenced    = errors.New("another process took over the store")
 )

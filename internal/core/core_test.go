@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -312,4 +313,12 @@ func TestStopWaitsThenCancels(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute) // lets the stubborn task end
 	})
+}
+
+// counting is a task that counts its calls and ends at once.
+func counting(n *atomic.Int64) workflow.TaskFunc {
+	return func(context.Context, *workflow.Invocation) (workflow.Result, error) {
+		n.Add(1)
+		return workflow.Result{}, nil
+	}
 }

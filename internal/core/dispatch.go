@@ -15,7 +15,7 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 		if en == nil || en.dueAt > now || e.halted != nil {
 			return false
 		}
-		if e.committing && len(e.group.entries) >= maxGroup {
+		if e.full() {
 			return false // the end of the commit wakes the loop
 		}
 		if now.Sub(en.dueAt) > missedAfter {
@@ -30,6 +30,9 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 
 // maxGroup bounds the flows of one commit, and so the memory and the time that it takes.
 const maxGroup = 4096
+
+// full reports whether the group being gathered is large, and another on its way.
+func (e *engine) full() bool { return e.committing && len(e.group.entries) >= maxGroup }
 
 // tick acts on one fire time of a flow.
 func (e *engine) tick(en *entry, fire, now flow.Instant) {

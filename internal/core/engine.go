@@ -12,6 +12,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/store"
+	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
 // engine is the one goroutine that owns every flow's state and the queue of due times. All others send it messages, so there are no
@@ -40,6 +41,8 @@ type engine struct {
 	stopping    bool          // refuse triggers, dispatch nothing
 	quit        bool          // end once nothing is left to commit
 	halted      error         // the store takes no more: nothing is told or dispatched any more
+	dead        chan struct{} // closed when halted; from then on halted does not change
+	over        chan struct{} // closed when the loop has ended
 	drained     chan struct{} // closed when stopping and no run is on its way
 	drainedOnce sync.Once
 	orders      int // flows added so far
@@ -68,6 +71,7 @@ const slice = 512
 
 // loop runs until it is told to quit and nothing is left to commit.
 func (e *engine) loop() {
+	defer close(e.over)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var spare []message
@@ -109,7 +113,7 @@ func (e *engine) now() flow.Instant {
 // sleep is how long nothing is due.
 func (e *engine) sleep(now flow.Instant) time.Duration {
 	first := e.due.first()
-	if first == nil {
+	if first == nil || e.halted != nil || e.full() {
 		return time.Hour
 	}
 	return min(max(first.dueAt.Sub(now), 0), e.ClockCheck)
@@ -159,10 +163,10 @@ func (e *engine) flush() {
 }
 
 // commitLoop writes the groups it is handed. It is a goroutine of its own so that the engine goes on while the disk works.
-func (e *engine) commitLoop() {
+func (e *engine) commitLoop(ctx context.Context) {
 	for g := range e.sealed {
 		began := time.Now()
-		err := e.commits.commit(context.Background(), g.changes)
+		err := e.commits.commit(ctx, g.changes)
 		took := time.Since(began)
 		e.inbox.put(func(e *engine, _ flow.Instant) { e.committed(g, took, err) })
 	}
@@ -203,8 +207,17 @@ func (e *engine) halt(err error) {
 	}
 	e.halted = fmt.Errorf("%w: %w", ErrStore, err)
 	e.stopping = true
+	close(e.dead)
 	e.log.Error("the store takes no more changes: nothing runs until a restart", "error", err)
-	e.cancelRuns(e.halted)
+	e.cancelRuns(fmt.Errorf("%w: %w", workflow.ErrLost, e.halted)) // their next owner, or the next start, goes on with them
+	e.index.each(func(en *entry) bool {
+		if en.run != nil && !en.run.launched {
+			en.run = nil
+			e.running--
+		}
+		return true
+	})
+	e.checkDrained()
 	text := e.halted.Error()
 	e.trouble.Store(&text)
 }

@@ -28,6 +28,7 @@ type activeRun struct {
 	history   history
 	stored    atomic.Bool // an open-run record exists and has to be deleted
 	replaced  atomic.Bool // the flow's definition has changed since
+	launched  bool        // the engine's: its goroutine was started
 	current   Current     // the engine's
 }
 
@@ -60,6 +61,7 @@ func (e *engine) newRun(en *entry, params map[string]any) *activeRun {
 
 // launch starts the run's goroutine.
 func (r *activeRun) launch() {
+	r.launched = true
 	// The engine may write current as soon as the goroutine runs, so what the goroutine needs of it is taken here.
 	identity := workflow.Identity{
 		FlowID: r.flow.ID, RunID: r.id, Number: r.number, Cause: r.current.Cause.String(),
@@ -167,6 +169,10 @@ func (r *activeRun) Checkpoint(ctx context.Context, c *workflow.Checkpoint) erro
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-r.engine.dead:
+		return r.engine.halted
+	case <-r.engine.over:
+		return errStopped
 	}
 }
 

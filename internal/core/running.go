@@ -21,9 +21,9 @@ type Running struct {
 	stopOnce     sync.Once
 	hurryOnce    sync.Once
 	hurry        chan struct{} // closed: end the grace now
-	loopEnded    chan struct{}
 	commitsEnded chan struct{}
-	done         chan struct{} // closed when stopped
+	giveUp       context.CancelFunc // ends the commit under way
+	done         chan struct{}      // closed when stopped
 	result       *StopResult
 }
 
@@ -264,10 +264,18 @@ func (r *Running) stop(grace time.Duration) {
 	}
 	result.TeardownErrors = r.tearDown()
 	e.inbox.put(func(e *engine, _ flow.Instant) { e.quit = true })
-	<-r.loopEnded
+	// The last commit has its time too, then the stop goes on without it.
+	last := time.AfterFunc(e.KillTime, func() {
+		r.giveUp()
+		e.inbox.put(func(e *engine, _ flow.Instant) { e.halt(errStopped) })
+	})
+	<-e.over
 	close(e.sealed)
 	close(e.workers)
-	<-r.commitsEnded
+	if last.Stop() {
+		<-r.commitsEnded
+	}
+	r.giveUp()
 	for _, m := range e.inbox.close() {
 		_ = m // runs that ended after the kill time: their flows are recovered at the next start
 	}
@@ -327,7 +335,7 @@ func (r *Running) watchSession() {
 	case <-r.engine.session.Done():
 		r.engine.inbox.put(func(e *engine, _ flow.Instant) {
 			if !e.quit {
-				e.halt(errFenced)
+				e.halt(e.session.Err())
 			}
 		})
 	case <-r.done:

@@ -67,17 +67,33 @@ func (s *Scheduler) Start(ctx context.Context) (*Running, error) {
 	if err := e.begins(ctx, s.flows); err != nil {
 		return nil, errors.Join(err, e.session.Close(ctx))
 	}
-	r := &Running{engine: e, done: make(chan struct{}), hurry: make(chan struct{}), loopEnded: make(chan struct{}), commitsEnded: make(chan struct{})}
+	begun := make(chan struct{})
+	e.later(func() { close(begun) })
+	r := &Running{engine: e, done: make(chan struct{}), hurry: make(chan struct{}), commitsEnded: make(chan struct{})}
+	commits, giveUp := context.WithCancel(context.Background())
+	r.giveUp = giveUp
 	go func() {
 		defer close(r.commitsEnded)
-		e.commitLoop()
+		e.commitLoop(commits)
 	}()
-	go func() {
-		defer close(r.loopEnded)
-		e.loop()
-	}()
+	go e.loop()
 	go r.watchSession()
-	return r, nil
+	return r.begun(ctx, begun)
+}
+
+// begun waits until what the start changed is durable: from then on the flows are there to be asked about.
+func (r *Running) begun(ctx context.Context, durable <-chan struct{}) (*Running, error) {
+	var err error
+	select {
+	case <-durable:
+		return r, nil
+	case <-r.engine.dead:
+		err = r.engine.halted
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	_, _ = r.Stop(context.WithoutCancel(ctx), 0)
+	return nil, err
 }
 
 // open joins the store.
@@ -100,7 +116,7 @@ func open(ctx context.Context, config Config) (*engine, error) {
 	e := &engine{
 		Config: config, log: config.Logger, instance: config.Store.Instance(), session: session, index: &index{},
 		inbox: newInbox(), commits: newCommitter(session), requests: &requests{byID: map[string]*request{}},
-		group: &group{}, sealed: make(chan *group, 1), workers: make(chan func()), drained: make(chan struct{}), clock: newClock(config.Now),
+		group: &group{}, sealed: make(chan *group, 1), workers: make(chan func()), dead: make(chan struct{}), over: make(chan struct{}), drained: make(chan struct{}), clock: newClock(config.Now),
 	}
 	for _, o := range owned {
 		e.fencing = max(e.fencing, o.Generation)
