@@ -95,7 +95,6 @@ Exit codes: 0 fine, 1 other, 2 usage, 3 not found, 4 refused by state, 5 unavail
 6 the run failed (--wait), 7 invalid input, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 	}
 	flags := root.PersistentFlags()
 	a.conn.register(flags)
