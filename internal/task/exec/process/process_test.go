@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -248,25 +249,35 @@ func TestStopEscalates(t *testing.T) {
 }
 
 // The thread that starts a child must live on: its end is what the kernel takes for the parent's.
-func TestChildOutlivesOtherThreads(t *testing.T) {
-	command := shell("echo ready; sleep 0.3; exit 7")
-	out := newOutput()
-	command.Stdout = out
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		<-out.lines
-		for range 200 {
-			wait.Go(func() {
-				runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
-				runtime.Gosched()
-			})
+func TestChildrenOutliveOtherThreads(t *testing.T) {
+	var children, threads sync.WaitGroup
+	for i := range 60 {
+		children.Go(func() {
+			command := shell(fmt.Sprintf("sleep 0.%02d; exit 7", i))
+			if exit, err := command.Run(t.Context()); err != nil || exit != (Exit{Code: 7}) {
+				t.Errorf("got %+v, %v", exit, err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	threads.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				ended := make(chan struct{})
+				go func() {
+					runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
+					close(ended)
+				}()
+				<-ended
+			}
 		}
 	})
-	exit, err := command.Run(t.Context())
-	wait.Wait()
-	if err != nil || exit != (Exit{Code: 7}) {
-		t.Errorf("got %+v, %v", exit, err)
-	}
+	children.Wait()
+	close(done)
+	threads.Wait()
 }
 
 func TestMany(t *testing.T) {
