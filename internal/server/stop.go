@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/schedulerd/schedulerd/internal/core"
+)
+
+// Stop stops the server, step by step:
+//
+//  1. health goes NOT_SERVING, so that load balancers send nobody here any more;
+//  2. the drain delay passes, for them to notice;
+//  3. open streams end: watches with a last response that says so;
+//  4. the API ends: calls on their way finish, new ones are refused;
+//  5. the scheduler stops: runs finish within the grace, or are cancelled; resources are torn down;
+//  6. the admin listener ends, the store is closed.
+//
+// A second Stop, also a concurrent one, waits for the same result. ctx bounds the caller's wait, not the stop: see Hurry.
+func (s *Server) Stop(ctx context.Context) error {
+	s.stopOnce.Do(func() { go s.stop() })
+	select {
+	case <-s.done:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Hurry ends all waiting of a stop: for load balancers, for calls on their way, and for runs, which are cancelled.
+func (s *Server) Hurry() {
+	s.hurryUp()
+	s.running.EndGrace()
+}
+
+func (s *Server) stop() {
+	defer close(s.done)
+	began := time.Now()
+	s.log.Info("stopping", "grace", s.options.Grace, "drain_delay", s.options.DrainDelay)
+	s.readiness.stop()
+	select {
+	case <-s.called:
+		// The caller of Stop waits for the scheduler's result over the API, which must not end before.
+		<-s.running.Done()
+	default:
+		s.pause(s.options.DrainDelay)
+	}
+	s.service.EndStreams()
+	s.drain()
+	s.endAPI()
+	result, err := s.running.Stop(context.Background(), s.options.Grace)
+	if err == nil {
+		s.report(result)
+	}
+	if s.err = s.cleanUp(); s.err == nil {
+		s.err = err
+	}
+	s.log.Info("stopped", "took", time.Since(began), "error", s.err)
+}
+
+// pause waits, unless there is a hurry.
+func (s *Server) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.hurry.Done():
+	}
+}
+
+// endAPI lets calls finish, for as long as drainTimeout.
+func (s *Server) endAPI() {
+	ctx, cancel := context.WithTimeout(s.hurry, drainTimeout)
+	defer cancel()
+	late := context.AfterFunc(ctx, func() {
+		s.log.Warn("calls that do not end are cut off")
+		s.api.Stop()
+	})
+	s.api.GracefulStop()
+	late()
+}
+
+// report tells of runs that did not end by themselves, and of teardowns that failed.
+func (s *Server) report(result *core.StopResult) {
+	for _, run := range result.CancelledRuns {
+		s.log.Warn("a run did not finish within the grace and was cancelled", "run", run)
+	}
+	for _, run := range result.UnfinishedRuns {
+		s.log.Error("a run did not end although it was cancelled", "run", run)
+	}
+	for _, err := range result.TeardownErrors {
+		s.log.Error("teardown failed", "error", err)
+	}
+}
+
+// stopByCall is the Stop call. It answers once the scheduler has stopped; the rest of the stop waits for the answer to be
+// delivered.
+func (s *Server) stopByCall(ctx context.Context, grace time.Duration) (*core.StopResult, error) {
+	s.readiness.stop()
+	s.callOnce.Do(func() { close(s.called) })
+	if grace < 0 {
+		grace = s.options.Grace
+	}
+	return s.running.Stop(ctx, grace)
+}
+
+// stopWhenOver stops the server once its scheduler was stopped by a call, or when it can no longer be reached.
+func (s *Server) stopWhenOver() {
+	select {
+	case <-s.running.Done():
+	case err := <-s.failed:
+		s.log.Error("stopping", "error", err)
+	}
+	_ = s.Stop(context.Background()) // the error is Wait's
+}
