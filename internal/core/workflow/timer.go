@@ -49,7 +49,7 @@ func (m *machine) timer(ctx context.Context, t *Timer, v *visit, resume *Checkpo
 // timers does the work of a timer workflow.
 func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume *Checkpoint) (Result, error) {
 	at := Checkpoint{State: w.Initial} // the cursor
-	resumed := resume != nil && resume.Inner != nil && w.Timers[resume.Inner.State] != nil
+	resumed := resume != nil && resume.Inner != nil
 	if resumed {
 		at = *resume.Inner
 	}
@@ -67,7 +67,7 @@ func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume
 			return Result{}, &StateError{path, 1, fmt.Errorf(format, args...)}
 		}
 		if node == nil {
-			return failed("there is no such timer")
+			return failed("there is no timer %q in the timer workflow", at.State)
 		}
 		if !resumed {
 			if at.Transitions >= limit {
