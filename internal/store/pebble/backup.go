@@ -32,14 +32,31 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) error {
 	if err := s.guard.failure(); err != nil {
 		return err
 	}
-	m := &mark{instance: s.meta.instance, revision: s.sessions.Revision()}
-	if err := s.db.Checkpoint(dir); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+	if _, err := s.fs.Stat(dir); err == nil {
+		return fmt.Errorf("checkpoint: %s is there already", dir)
 	}
-	if err := m.create(s.fs, dir); err != nil {
+	m := &mark{instance: s.meta.instance, revision: s.sessions.Revision()}
+	err = s.engineCheckpoint(dir)
+	if err == nil {
+		err = m.create(s.fs, dir)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("checkpoint: %w", err), s.fs.RemoveAll(dir))
 	}
 	return nil
+}
+
+// engineCheckpoint copies the engine's files. The engine panics when it cannot sync the directory; that only concerns the copy.
+func (s *Store) engineCheckpoint(dir string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", store.ErrIO, r)
+			if cause, ok := r.(error); ok {
+				err = fmt.Errorf("%w: %w", store.ErrIO, cause)
+			}
+		}
+	}()
+	return s.db.Checkpoint(dir)
 }
 
 // contentsName is the last file of a backup: what must be in it.

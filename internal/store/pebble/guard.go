@@ -21,8 +21,8 @@ import (
 // While the store is being opened it keeps what the engine wants to remove, so that a store found damaged is left as it was.
 //
 // The first write that fails trips it. From then on nothing is written to the directory, and the engine is told that all went well: it
-// could only panic. Only tables are different. A table that seemed written would be read again, so whoever writes one waits until the
-// store is closed; the engine does that in the background.
+// could only panic. Tables are different once the store serves: a table that seemed written would be read again, so whoever writes one
+// waits until the store is closed. The engine does that in the background; an error would make it try again without end.
 type guard struct {
 	vfs.FS
 	dir string
@@ -86,8 +86,9 @@ func (g *guard) serve(onTrip func(error)) error {
 // release lets everybody go on who waits because the guard tripped.
 func (g *guard) release() { close(g.closing) }
 
+// guards says whether a file is the store's. What is written for a backup, beside or below it, is not.
 func (g *guard) guards(name string) bool {
-	return name == g.dir || g.FS.PathDir(name) == g.dir
+	return name == g.dir || g.FS.PathDir(name) == g.dir && !strings.HasPrefix(g.FS.PathBase(name), backupPrefix)
 }
 
 // attempt changes the file name by calling do, unless the guard has tripped; if do fails, it trips.
@@ -102,18 +103,16 @@ func (g *guard) attempt(op, name string, do func() error) error {
 		}
 		g.trip(writeError(g.dir, op, name, err))
 	}
-	if !strings.HasSuffix(name, ".sst") {
-		return nil
+	if strings.HasSuffix(name, ".sst") && !g.isOpening() {
+		<-g.closing
 	}
-	g.mu.Lock()
-	opening, err := g.opening, g.err
-	g.mu.Unlock()
-	if opening {
-		// Open waits for tables to be written, and takes an error well.
-		return err
-	}
-	<-g.closing
 	return nil
+}
+
+func (g *guard) isOpening() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opening
 }
 
 // writeError says which file could not be written.

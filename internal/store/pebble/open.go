@@ -81,15 +81,18 @@ func open(o Options) (_ *Store, err error) {
 	return s, nil
 }
 
+// makeDir makes a directory and those above it, so that a power loss does not undo it.
 func makeDir(fsys vfs.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil
 	}
-	err := fsys.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = syncDir(fsys, fsys.PathDir(dir))
+	parent := fsys.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fsys, parent); err != nil {
+			return err
+		}
 	}
-	if err != nil {
+	if err := errors.Join(fsys.MkdirAll(dir, 0o700), syncDir(fsys, parent)); err != nil {
 		return writeError(dir, "create", dir, err)
 	}
 	return nil
@@ -212,8 +215,8 @@ func (s *Store) begin(o Options) error {
 		return fmt.Errorf("%s: %w: %s is of store %s, the other files are of %q", s.dir, store.ErrCorrupt, markName, s.mark.instance, m.instance)
 	}
 	s.meta = m
-	s.view = newView(s.db)
 	if o.ReadOnly {
+		s.view = newView(s.db)
 		s.sessions = store.NewSessions(nil, m.revision, m.generations)
 		s.sessions.End(fmt.Errorf("%s: %w", s.dir, store.ErrReadOnly))
 		return s.guard.serve(func(error) {})
@@ -238,6 +241,7 @@ func (s *Store) begin(o Options) error {
 	}); err != nil {
 		return err
 	}
+	s.view = newView(s.db)
 	return s.mark.open(o.FS, o.Dir)
 }
 
