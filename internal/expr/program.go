@@ -90,8 +90,13 @@ func newProgram(text string, names Names) (p *program, err error) {
 
 // eval runs the program.
 func (p *program) eval(scope *workflow.Scope) (ref.Val, error) {
-	if scope == nil {
+	switch {
+	case scope == nil:
 		scope = &noScope
+	case scope.Identity == nil:
+		identified := *scope
+		identified.Identity = noScope.Identity
+		scope = &identified
 	}
 	out, _, err := p.cel.Eval((*activation)(scope))
 	switch {
