@@ -1,110 +1,6 @@
 package schedule
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
-
-	"github.com/gorhill/cronexpr"
-)
-
-// This is the only file that knows cronexpr, and cronexpr is what knows the
-// calendar: Compile asks it which seconds, minutes, hours, days, months and
-// years a field means, and keeps the answers as bit sets in which Next looks
-// up. Asked at every fire time instead, it would cost 250 to 310 ns a call where
-// the day fields are open, and 600 to 3,300 ns with 1 to 6 allocations where
-// they are restricted, since it builds, fills and sorts a map for each month it
-// meets; a look-up costs 10 to 40 ns and never allocates.
-//
-// It is asked only in ways in which it is right: text that this package wrote
-// (numbers without leading zeros, ascending ranges, seven fields), about wall
-// time labelled UTC, on an expression that no other goroutine sees, since its
-// Next writes to itself. The faults that this keeps out are listed in doc.go.
-
-// engine asks cronexpr, and keeps the first refusal.
-type engine struct{ err error }
-
-// fireTimes gives all fire times of a text, at most n.
-func (e *engine) fireTimes(text string, n uint) []time.Time {
-	expr, err := cronexpr.Parse(text)
-	if err != nil {
-		if e.err == nil {
-			e.err = fmt.Errorf("cronexpr does not take %q: %w", text, err)
-		}
-		return nil
-	}
-	return expr.NextN(time.Date(FirstYear-1, 12, 31, 23, 59, 59, 0, time.UTC), n)
-}
-
-// answers remembers what cronexpr said about a field. Flows share few texts:
-// the bound only keeps hostile ones from filling the memory.
-type answers[V any] struct {
-	mu   sync.RWMutex
-	said map[string]V
-}
-
-const maxAnswers = 4096
-
-func (a *answers[V]) get(e *engine, text string, ask func() V) V {
-	a.mu.RLock()
-	v, ok := a.said[text]
-	a.mu.RUnlock()
-	if ok {
-		return v
-	}
-	if v = ask(); e.err != nil {
-		return v
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.said == nil || len(a.said) >= maxAnswers {
-		a.said = make(map[string]V)
-	}
-	a.said[strings.Clone(text)] = v
-	return v
-}
-
-var (
-	clockAnswers [hour + 1]answers[uint64]
-	monthAnswers answers[uint16]
-	yearAnswers  answers[yearSet]
-	dayAnswers   answers[*dayTable]
-)
-
-// clock gives the values of a second, minute or hour field.
-func (e *engine) clock(f int, text string) uint64 {
-	return clockAnswers[f].get(e, text, func() (set uint64) {
-		fields := [...]string{"0", "0", "0", "1", "1", "*", strconv.Itoa(FirstYear)}
-		fields[f] = text
-		for _, t := range e.fireTimes(strings.Join(fields[:], " "), 60) {
-			set |= 1 << [...]int{t.Second(), t.Minute(), t.Hour()}[f]
-		}
-		return set
-	})
-}
-
-// months gives the values of a month field.
-func (e *engine) months(text string) uint16 {
-	return monthAnswers.get(e, text, func() (set uint16) {
-		for _, t := range e.fireTimes("0 0 0 1 "+text+" * "+strconv.Itoa(FirstYear), 12) {
-			set |= 1 << t.Month()
-		}
-		return set
-	})
-}
-
-// years gives the values of a year field.
-func (e *engine) years(text string) yearSet {
-	return yearAnswers.get(e, text, func() (set yearSet) {
-		for _, t := range e.fireTimes("0 0 0 1 1 * "+text, LastYear-FirstYear+1) {
-			y := t.Year() - FirstYear
-			set[y>>6] |= 1 << (y & 63)
-		}
-		return set
-	})
-}
+import "math/bits"
 
 // dayFields are the two day fields of a cron text in normal form; weekly and
 // monthly schedules are made of them too.
@@ -114,59 +10,135 @@ type dayFields struct {
 	clamp             bool // monthday means the last day where a month is too short for it
 }
 
-// days gives the days that match, nil for all.
-func (e *engine) days(d dayFields) *dayTable {
-	switch {
-	case d.monthday == "*" && d.weekday == "*":
-		return nil
-	case d.both:
-		return merge(e.either(d.monthday, "*"), e.either("*", d.weekday), func(a, b uint32) uint32 { return a & b })
-	case d.clamp:
-		return merge(e.either(d.monthday, "*"), e.either("L", "*"), func(day, last uint32) uint32 {
-			if day == 0 {
-				return last
-			}
-			return day
-		})
-	}
-	return e.either(d.monthday, d.weekday)
+// dayRule is a rule for days, and the days that match it in each shape of
+// month: bit d is day d. Schedules with the same rule share one.
+type dayRule struct {
+	fields dayFields
+	days   [shapes]uint32
 }
 
-func merge(a, b *dayTable, f func(a, b uint32) uint32) *dayTable {
-	out := new(dayTable)
-	for i := range out {
-		out[i] = f(a[i], b[i])
-	}
-	return out
-}
+// yearSet holds years: bit y is FirstYear+y.
+type yearSet [(LastYear - FirstYear + 64) / 64]uint64
 
-// either gives the days that one of the day fields picks, in every shape of
-// month; * picks none if the other is restricted, which is how cronexpr reads
-// them. One question is enough: January, February and April of the years below
-// have every shape between them.
-func (e *engine) either(monthday, weekday string) *dayTable {
-	return dayAnswers.get(e, monthday+" "+weekday, func() *dayTable {
-		table := new(dayTable)
-		const most = 14 * (31 + 29 + 30)
-		for _, t := range e.fireTimes("0 0 0 "+monthday+" 1,2,4 "+weekday+" "+sampleYears, most) {
-			m := months[(t.Year()-FirstYear)*12+int(t.Month())-1]
-			table[m.shape] |= 1 << t.Day()
+func (s *yearSet) has(y int) bool { return s[y>>6]>>(y&63)&1 != 0 }
+
+// from gives the first year at or after y, or -1.
+func (s *yearSet) from(y int) int {
+	i := y >> 6
+	if i >= len(s) {
+		return -1
+	}
+	for w := s[i] >> (y & 63) << (y & 63); ; w = s[i] {
+		if w != 0 {
+			return i<<6 + bits.TrailingZeros64(w)
 		}
-		return table
-	})
-}
-
-// sampleYears are fourteen years, leap and common, that begin on each weekday.
-var sampleYears = func() string {
-	var years []string
-	seen := map[[2]int]bool{}
-	for y := 2000; len(seen) < 14; y++ {
-		first := time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC)
-		kind := [2]int{int(first.Weekday()), first.AddDate(1, 0, -1).YearDay()}
-		if !seen[kind] {
-			seen[kind] = true
-			years = append(years, strconv.Itoa(y))
+		if i++; i == len(s) {
+			return -1
 		}
 	}
-	return strings.Join(years, ",")
+}
+
+var everyYear = func() (s yearSet) {
+	for y := range LastYear - FirstYear + 1 {
+		s[y>>6] |= 1 << (y & 63)
+	}
+	return s
 }()
+
+const (
+	everyMonth  = 1<<13 - 2 // bits 1 to 12
+	everyHour   = 1<<24 - 1
+	everyMinute = 1<<60 - 1
+)
+
+// calendar is a set of wall times: the days that match years, months and
+// days, at the times of day that match hours, minutes and seconds.
+type calendar struct {
+	years   yearSet
+	months  uint16   // bit m is month m, 1 to 12
+	days    *dayRule // nil: every day
+	hours   uint32
+	minutes uint64
+	seconds uint64
+	wild    bool // follows the wall clock through clock changes, docs/schedules.md
+}
+
+// next gives the first wall time after w that matches, or never.
+// It looks at most at each month of FirstYear to LastYear once.
+func (c *calendar) next(w int64) int64 {
+	w = max(w+1, 0)
+	day := int(w / daySeconds)
+	if day >= int(months[monthCount].first) {
+		return never
+	}
+	m := monthOf(day)
+	rest := c.daysOf(m) >> (day - int(months[m].first) + 1) // bit 0 is day itself
+	if rest&1 != 0 {
+		if s := c.timeFrom(int(w % daySeconds)); s >= 0 {
+			return int64(day)*daySeconds + int64(s)
+		}
+	}
+	if rest >>= 1; rest != 0 {
+		day += 1 + bits.TrailingZeros32(rest)
+		return int64(day)*daySeconds + c.firstTime()
+	}
+	for m = c.monthAfter(m); m >= 0; m = c.monthAfter(m) {
+		if d := c.daysOf(m); d != 0 {
+			day = int(months[m].first) + bits.TrailingZeros32(d) - 1
+			return int64(day)*daySeconds + c.firstTime()
+		}
+	}
+	return never
+}
+
+// daysOf gives the matching days of month m: bit d is day d.
+func (c *calendar) daysOf(m int) uint32 {
+	if !c.years.has(m/12) || c.months>>(m%12+1)&1 == 0 {
+		return 0
+	}
+	if c.days == nil {
+		return 1<<(months[m].length()+1) - 2
+	}
+	return c.days.days[months[m].shape]
+}
+
+// monthAfter gives the first month after m whose year and month match, or -1.
+func (c *calendar) monthAfter(m int) int {
+	y := m / 12
+	if c.years.has(y) {
+		if rest := c.months >> (m%12 + 2); rest != 0 {
+			return m + 1 + bits.TrailingZeros16(rest)
+		}
+	}
+	if y = c.years.from(y + 1); y < 0 || c.months == 0 {
+		return -1
+	}
+	return y*12 + bits.TrailingZeros16(c.months) - 1
+}
+
+// firstTime gives the first matching second of a day.
+func (c *calendar) firstTime() int64 {
+	return int64(bits.TrailingZeros32(c.hours)*3600 +
+		bits.TrailingZeros64(c.minutes)*60 + bits.TrailingZeros64(c.seconds))
+}
+
+// timeFrom gives the first matching second of a day at or after t, or -1.
+func (c *calendar) timeFrom(t int) int {
+	h, m, s := t/3600, t/60%60, t%60
+	if c.hours>>h&1 != 0 {
+		if c.minutes>>m&1 != 0 {
+			if rest := c.seconds >> s; rest != 0 {
+				return t + bits.TrailingZeros64(rest)
+			}
+		}
+		if rest := c.minutes >> (m + 1); rest != 0 {
+			m += 1 + bits.TrailingZeros64(rest)
+			return h*3600 + m*60 + bits.TrailingZeros64(c.seconds)
+		}
+	}
+	if rest := c.hours >> (h + 1); rest != 0 {
+		h += 1 + bits.TrailingZeros32(rest)
+		return h*3600 + bits.TrailingZeros64(c.minutes)*60 + bits.TrailingZeros64(c.seconds)
+	}
+	return -1
+}

@@ -33,13 +33,7 @@ func (c *compiler) fault(field, format string, args ...any) {
 // the one to use if the Spec names none.
 func (c *compiler) compile(path string, s Spec, inherited *zone, depth int) *Schedule {
 	before := len(c.faults)
-	out := &Schedule{
-		zone:      inherited,
-		notBefore: s.NotBefore,
-		notAfter:  s.NotAfter,
-		jitter:    s.Jitter,
-		splay:     s.Splay,
-	}
+	out := &Schedule{zone: inherited}
 	if s.Zone != "" {
 		z, err := loadZone(s.Zone)
 		if err != nil {
@@ -48,7 +42,7 @@ func (c *compiler) compile(path string, s Spec, inherited *zone, depth int) *Sch
 			out.zone = z
 		}
 	}
-	c.qualifiers(path, s, out, depth)
+	out.qualifiers = c.qualifiers(path, s, depth)
 
 	switch kinds := kindsOf(s); {
 	case len(kinds) == 0:
@@ -98,7 +92,7 @@ func kindsOf(s Spec) (kinds []string) {
 }
 
 // qualifiers compiles what may stand beside any kind.
-func (c *compiler) qualifiers(path string, s Spec, out *Schedule, depth int) {
+func (c *compiler) qualifiers(path string, s Spec, depth int) *qualifiers {
 	for _, b := range []struct {
 		name string
 		t    time.Time
@@ -110,23 +104,31 @@ func (c *compiler) qualifiers(path string, s Spec, out *Schedule, depth int) {
 	if !s.NotBefore.IsZero() && !s.NotAfter.IsZero() && s.NotAfter.Before(s.NotBefore) {
 		c.fault(path+"not_after", "%s lies before not_before, %s", instant(s.NotAfter), instant(s.NotBefore))
 	}
-	if s.Jitter < 0 || s.Jitter > MaxSpread {
-		c.fault(path+"jitter", "%v is out of range; allowed are 0s to %v", s.Jitter, MaxSpread)
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"jitter", s.Jitter}, {"splay", s.Splay}} {
+		if d.d < 0 || d.d > MaxSpread {
+			c.fault(path+d.name, "%v is out of range; allowed are 0s to %s", d.d, short(MaxSpread))
+		}
 	}
 	if s.Jitter != 0 && depth > 0 {
 		c.fault(path+"jitter", "jitter belongs to the whole schedule; move it out of any_of")
 	}
-	if s.Splay < 0 || s.Splay > MaxSpread {
-		c.fault(path+"splay", "%v is out of range; allowed are 0s to %v", s.Splay, MaxSpread)
-	} else if s.Splay > 0 {
-		// Whole milliseconds read better, and are finer than a firing is precise.
-		ms := uint64((s.Splay + time.Millisecond - 1) / time.Millisecond)
-		out.offset = time.Duration(pick(c.options.FlowID, "splay", ms)) * time.Millisecond
+	q := qualifiers{notBefore: s.NotBefore, notAfter: s.NotAfter, jitter: s.Jitter, splay: s.Splay}
+	if q == *unqualified {
+		return unqualified
 	}
+	if s.Splay > 0 {
+		// Whole milliseconds read better, and are finer than a firing is precise.
+		ms := uint64((s.Splay-1)/time.Millisecond) + 1
+		q.offset = time.Duration(pick(c.options.FlowID, "splay", ms)) * time.Millisecond
+	}
+	return &q
 }
 
 func (c *compiler) every(path string, e Every, out *Schedule) {
-	out.kind, out.every = kindEvery, e
+	out.kind, out.every = kindEvery, &e
 	if e.Interval < MinInterval {
 		c.fault(path+"interval", "%v is too short; at least %v", e.Interval, MinInterval)
 	}
@@ -144,6 +146,7 @@ func (c *compiler) every(path string, e Every, out *Schedule) {
 
 func (c *compiler) once(path, text string, out *Schedule) {
 	out.kind = kindOnce
+	moved := ""
 	t, local, err := parseInstant(text)
 	if err != nil {
 		c.fault(path, "%v", err)
@@ -158,16 +161,15 @@ func (c *compiler) once(path, text string, out *Schedule) {
 			return
 		}
 		if out.zone.local(t.Unix(), time.DateTime) != wall.Format(time.DateTime) {
-			out.moved = wall.Format("15:04:05")
+			moved = wall.Format("15:04:05")
 		}
 	}
-	out.once = t
+	out.once = &once{at: t, moved: moved}
 	out.text = "once " + instant(t)
 }
 
 func (c *compiler) daily(path string, d Daily, out *Schedule) {
 	out.kind = kindDaily
-	out.days = dayFields{monthday: "*", weekday: "*"}
 	out.text = "daily " + c.clock(path+"at", d.At, &out.calendar)
 }
 
@@ -193,8 +195,7 @@ func (c *compiler) weekly(path string, w Weekly, out *Schedule) {
 		c.fault(path+"days", "no weekday given")
 		return
 	}
-	out.days = dayFields{monthday: "*", weekday: strings.Join(numbers, ",")}
-	out.calendar.days = c.dayTable(path, out.days)
+	c.days(path+"days", dayFields{monthday: "*", weekday: strings.Join(numbers, ",")}, &out.calendar)
 	out.text = "weekly " + strings.Join(names, ",") + " " + at
 }
 
@@ -209,24 +210,23 @@ func (c *compiler) monthly(path string, m Monthly, out *Schedule) {
 		c.fault(path+"short_month", "%d is unknown; allowed are SKIP and LAST_DAY", int(m.ShortMonth))
 		return
 	}
-	out.days = dayFields{monthday: strconv.Itoa(m.Day), weekday: "*", clamp: m.ShortMonth == LastDay && m.Day > 28}
+	days := dayFields{monthday: strconv.Itoa(m.Day), weekday: "*", clamp: m.ShortMonth == LastDay && m.Day > 28}
 	if m.Day == -1 {
-		out.days.monthday = "L"
+		days.monthday = "L"
 	}
-	out.calendar.days = c.dayTable(path, out.days)
+	c.days(path+"day", days, &out.calendar)
 	out.text = fmt.Sprintf("monthly %d %s", m.Day, at)
-	if out.days.clamp {
+	if days.clamp {
 		out.text += " short_month=LAST_DAY"
 	}
 }
 
-func (c *compiler) dayTable(path string, d dayFields) *dayTable {
+// days sets which days a calendar is due on.
+func (c *compiler) days(path string, f dayFields, out *calendar) {
 	var e engine
-	table := e.days(d)
-	if e.err != nil {
-		c.fault(strings.TrimSuffix(path, "."), "%v", e.err)
+	if out.days = e.days(f); e.err != nil {
+		c.fault(path, "%v", e.err)
 	}
-	return table
 }
 
 func (c *compiler) anyOf(path string, members []Spec, out *Schedule, depth int) {
@@ -330,7 +330,7 @@ func (c *compiler) never(path string, s *Schedule) {
 		fail(ErrNever, "%s never fires", s.Canonical())
 	case !past || !s.Next(c.options.Now, Anchors{}).IsZero():
 	case s.kind == kindOnce:
-		fail(ErrPast, "%s lies in the past", instant(s.once))
+		fail(ErrPast, "%s lies in the past", instant(s.once.at))
 	default:
 		fail(ErrNever, "%s never fires again", s.Canonical())
 	}

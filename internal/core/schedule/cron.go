@@ -36,31 +36,26 @@ func (t *cronText) canonical() string {
 		parts[i] = t.fields[i].canonical
 	}
 	if t.both {
-		parts[weekday] = "+" + parts[weekday]
+		parts[weekdayField] = "+" + parts[weekdayField]
 	}
 	return strings.Join(parts[:], " ")
 }
 
 // wild reports whether the clock fields follow the wall clock (docs/schedules.md).
 func (t *cronText) wild() bool {
-	return t.fields[second].wild || t.fields[minute].wild || t.fields[hour].wild
-}
-
-// days gives the day fields.
-func (t *cronText) days() dayFields {
-	return dayFields{monthday: t.fields[monthday].plain, weekday: t.fields[weekday].plain, both: t.both}
+	return t.fields[secondField].wild || t.fields[minuteField].wild || t.fields[hourField].wild
 }
 
 // calendar asks cronexpr what the fields mean.
 func (t *cronText) calendar() (calendar, error) {
 	var e engine
 	c := calendar{
-		seconds: e.clock(second, t.fields[second].plain),
-		minutes: e.clock(minute, t.fields[minute].plain),
-		hours:   uint32(e.clock(hour, t.fields[hour].plain)),
-		days:    e.days(t.days()),
+		seconds: e.clock(secondField, t.fields[secondField].plain),
+		minutes: e.clock(minuteField, t.fields[minuteField].plain),
+		hours:   uint32(e.clock(hourField, t.fields[hourField].plain)),
+		days:    e.days(dayFields{monthday: t.fields[dayField].plain, weekday: t.fields[weekdayField].plain, both: t.both}),
 		months:  e.months(t.fields[monthField].plain),
-		years:   e.years(t.fields[year].plain),
+		years:   e.years(t.fields[yearField].plain),
 		wild:    t.wild(),
 	}
 	return c, e.err
@@ -119,7 +114,7 @@ func (c *compiler) cron(path string, s Spec, out *Schedule) {
 
 // fields makes a schedule of fields that have been read.
 func (c *compiler) fields(path string, t *cronText, out *Schedule) {
-	out.kind, out.text, out.days = kindCron, t.canonical(), t.days()
+	out.kind, out.text = kindCron, t.canonical()
 	if len(out.text) > MaxCronBytes {
 		c.fault(path, "%d bytes long with all seven fields; at most %d", len(out.text), MaxCronBytes)
 		return
@@ -172,7 +167,7 @@ func (c *compiler) macro(path, body string, start int, fail func(int, string, ..
 			fail(start+strings.LastIndex(body, words[1]), "%v is too short; at least %v", d, MinInterval)
 			return
 		}
-		c.every("", Every{Interval: d}, out)
+		c.every("", Every{Interval: d}, out) // cannot fail
 	case name == "@reboot":
 		fail(start, "@reboot is not supported, since a schedule does not know restarts; use every, whose first run is at the start")
 	case !known:
@@ -205,18 +200,18 @@ func parseFields(text string, start int, flowID string, fail func(int, string, .
 		fail(start, "expected 5 fields (minute first), 6 (second first) or 7 (second first, year last), found %d", n)
 		return t, false
 	}
-	first := second
+	first := secondField
 	if n == 5 {
-		first = minute
-		t.fields[second] = field{canonical: "0", plain: "0"}
+		first = minuteField
+		t.fields[secondField] = field{canonical: "0", plain: "0"}
 	}
 	if n < fieldCount {
-		t.fields[year] = field{canonical: "*", plain: "*", all: true}
+		t.fields[yearField] = field{canonical: "*", plain: "*", all: true}
 	}
 	ok = true
 	for i := range n {
 		f, word, at := first+i, words[i], offsets[i]
-		if f == weekday && word[0] == '+' {
+		if f == weekdayField && word[0] == '+' {
 			t.both = true
 			word, at = word[1:], at+1
 		}
@@ -226,7 +221,7 @@ func parseFields(text string, start int, flowID string, fail func(int, string, .
 			fail(at+err.Offset, "%s field: %s", fieldSpecs[f].name, err.Msg)
 		}
 	}
-	if t.fields[monthday].all || t.fields[weekday].all {
+	if t.fields[dayField].all || t.fields[weekdayField].all {
 		t.both = false // both match anyway
 	}
 	return t, ok

@@ -25,12 +25,12 @@ func (s *Schedule) Describe(from time.Time) (text string, notes []string) {
 			}
 		}
 	case kindOnce:
-		if s.moved != "" {
-			notes = append(notes, fmt.Sprintf("at %s, since %s does not exist", s.zone.local(s.once.Unix(), "15:04"), s.moved))
+		if s.once.moved != "" {
+			notes = append(notes, fmt.Sprintf("at %s, since %s does not exist", s.zone.local(s.once.at.Unix(), "15:04"), s.once.moved))
 		}
 	case kindMonthly:
-		if day := s.days.monthday; day != "L" && len(day) == 2 && day > "28" && !s.days.clamp {
-			notes = append(notes, fmt.Sprintf("months without a %s are skipped", ordinal(day)))
+		if f := s.calendar.days.fields; len(f.monthday) == 2 && f.monthday > "28" && !f.clamp {
+			notes = append(notes, fmt.Sprintf("months without a %s are skipped", ordinal(f.monthday)))
 		}
 		fallthrough
 	case kindCron, kindDaily, kindWeekly:
@@ -59,7 +59,7 @@ func (s *Schedule) words() string {
 		}
 		return w
 	case kindOnce:
-		return fmt.Sprintf("once, on %s, %s", s.zone.local(s.once.Unix(), "2006-01-02 at 15:04:05"), s.zone.name)
+		return fmt.Sprintf("once, on %s, %s", s.zone.local(s.once.at.Unix(), "2006-01-02 at 15:04:05"), s.zone.name)
 	case kindAnyOf:
 		var parts []string
 		for _, m := range s.members {
@@ -68,7 +68,7 @@ func (s *Schedule) words() string {
 		return "any of: " + strings.Join(parts, "; ")
 	}
 	when, fixed := s.calendar.clockWords()
-	days := s.days.words(s.calendar.months)
+	days := s.calendar.dayWords()
 	if days == "" && fixed {
 		days = "every day"
 	}
@@ -207,40 +207,33 @@ func (s *yearSet) words() string {
 // ranges lists what has holds, three and more in a row as a range.
 func ranges(n int, has func(int) bool, name func(int) string) string {
 	var parts []string
-	for i := 0; i < n; i++ {
-		if !has(i) {
-			continue
-		}
-		end := i
-		for end+1 < n && has(end+1) {
-			end++
-		}
-		switch {
-		case end > i+1:
-			parts = append(parts, name(i)+" to "+name(end))
-		case end == i+1:
-			parts = append(parts, name(i), name(end))
+	for lo, hi := range runs(n, has) {
+		switch hi - lo {
+		case 0:
+			parts = append(parts, name(lo))
+		case 1:
+			parts = append(parts, name(lo), name(hi))
 		default:
-			parts = append(parts, name(i))
+			parts = append(parts, name(lo)+" to "+name(hi))
 		}
-		i = end
 	}
 	return list(parts)
 }
 
-// words describes the days; months is a set of months, bit 1 is January.
-func (d dayFields) words(months uint16) string {
+// dayWords describes the days; empty if that is every day.
+func (c *calendar) dayWords() string {
 	month, inMonth := "the month", ""
-	if months != everyMonth {
-		month = ranges(13, func(i int) bool { return months>>i&1 != 0 }, func(i int) string { return time.Month(i).String() })
+	if c.months != everyMonth {
+		month = ranges(13, func(i int) bool { return c.months>>i&1 != 0 }, func(i int) string { return time.Month(i).String() })
 		inMonth = " in " + month
 	}
-	if d.monthday == "*" && d.weekday == "*" {
+	if c.days == nil {
 		if inMonth != "" {
 			return "every day" + inMonth
 		}
 		return ""
 	}
+	d := c.days.fields
 	var dates, weekdays string
 	if d.monthday != "*" {
 		var parts []string

@@ -1,22 +1,23 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
 
 // The fields of a cron text in canonical order.
 const (
-	second = iota
-	minute
-	hour
-	monthday
+	secondField = iota
+	minuteField
+	hourField
+	dayField
 	monthField
-	weekday
-	year
+	weekdayField
+	yearField
 	fieldCount
 )
 
@@ -40,13 +41,13 @@ var (
 		"SUNDAY": 0, "MONDAY": 1, "TUESDAY": 2, "WEDNESDAY": 3, "THURSDAY": 4, "FRIDAY": 5, "SATURDAY": 6,
 	}
 	fieldSpecs = [fieldCount]fieldSpec{
-		second:     {name: "second", min: 0, max: 59, step: 59, hashMax: 59, allowed: "0-59"},
-		minute:     {name: "minute", min: 0, max: 59, step: 59, hashMax: 59, allowed: "0-59"},
-		hour:       {name: "hour", min: 0, max: 23, step: 23, hashMax: 23, allowed: "0-23"},
-		monthday:   {name: "day-of-month", min: 1, max: 31, step: 31, hashMax: 28, allowed: "1-31, L, LW and 1W-31W"},
-		monthField: {name: "month", min: 1, max: 12, step: 12, hashMax: 12, names: monthNames, allowed: "1-12 and JAN-DEC"},
-		weekday:    {name: "weekday", min: 0, max: 7, step: 7, hashMax: 6, names: weekdayNames, allowed: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L and 5#2"},
-		year:       {name: "year", min: FirstYear, max: LastYear, step: LastYear - FirstYear, allowed: "1970-2099"},
+		secondField:  {name: "second", min: 0, max: 59, step: 59, hashMax: 59, allowed: "0-59"},
+		minuteField:  {name: "minute", min: 0, max: 59, step: 59, hashMax: 59, allowed: "0-59"},
+		hourField:    {name: "hour", min: 0, max: 23, step: 23, hashMax: 23, allowed: "0-23"},
+		dayField:     {name: "day-of-month", min: 1, max: 31, step: 31, hashMax: 28, allowed: "1-31, L, LW and 1W-31W"},
+		monthField:   {name: "month", min: 1, max: 12, step: 12, hashMax: 12, names: monthNames, allowed: "1-12 and JAN-DEC"},
+		weekdayField: {name: "weekday", min: 0, max: 7, step: 7, hashMax: 6, names: weekdayNames, allowed: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L and 5#2"},
+		yearField:    {name: "year", min: FirstYear, max: LastYear, step: LastYear - FirstYear, allowed: "1970-2099"},
 	}
 )
 
@@ -61,7 +62,7 @@ type field struct {
 	wild      bool   // a clock field that begins with *, or with H/n
 }
 
-// span is a range with a step, or a single value if lo == hi.
+// span is a range with a step; hi is the last value that the steps reach.
 type span struct{ lo, hi, step int }
 
 // entry is one entry of a field: special, such as 15W, or a span.
@@ -69,7 +70,7 @@ type entry struct {
 	span
 	special string
 	star    bool // * or */n
-	hashed  int  // n of H/n
+	hashed  bool // H/n
 }
 
 func (e entry) everything() bool { return e.star && e.step == 1 }
@@ -91,6 +92,7 @@ func parseField(f int, word, flowID string) (field, *Error) {
 			err.Offset += at
 			return field{}, err
 		}
+		e.hi -= (e.hi - e.lo) % e.step
 		entries = append(entries, e)
 		at += len(part) + 1
 	}
@@ -115,7 +117,7 @@ func (p *entryParser) parse() (e entry, err *Error) {
 	}
 	body, step, stepped := strings.Cut(p.text, "/")
 	upper := strings.ToUpper(body)
-	days := p.field == monthday || p.field == weekday
+	days := p.field == dayField || p.field == weekdayField
 	e.step = 1
 	if stepped {
 		if e.step, err = p.parseStep(step, len(body)+1); err != nil {
@@ -127,7 +129,7 @@ func (p *entryParser) parse() (e entry, err *Error) {
 		return e, p.fail(0, "value missing before /; allowed are %s", p.allowed)
 	case body == "*":
 		e.star, e.lo, e.hi = true, p.min, p.max
-		if p.field == weekday {
+		if p.field == weekdayField {
 			e.hi = 6
 		}
 		return e, nil
@@ -163,10 +165,10 @@ func (p *entryParser) parse() (e entry, err *Error) {
 			return e, err
 		}
 		if e.hi = p.sunday(e.lo, e.hi); e.hi < e.lo {
-			return e, p.fail(0, "range %s runs backwards; write it as two: %s-%d,%d-%s", body, body[:len(from)], p.top(), p.min, body[len(from)+1:])
+			return e, p.fail(0, "range %s runs backwards%s", body, p.asTwo(body, len(from)))
 		}
 	case stepped:
-		if p.field == weekday && e.lo == 7 {
+		if p.field == weekdayField && e.lo == 7 {
 			e.lo = 0
 		}
 		e.hi = p.top()
@@ -178,15 +180,23 @@ func (p *entryParser) parse() (e entry, err *Error) {
 
 // sunday gives the end of a range: a weekday range that ends on Sunday ends on 7.
 func (p *entryParser) sunday(lo, hi int) int {
-	if p.field == weekday && hi == 0 && lo != 0 {
+	if p.field == weekdayField && hi == 0 && lo != 0 {
 		return 7
 	}
 	return hi
 }
 
+// asTwo tells how to write a range that wraps around.
+func (p *entryParser) asTwo(text string, dash int) string {
+	if p.field == yearField {
+		return ""
+	}
+	return fmt.Sprintf("; write it as two: %s-%d,%d-%s", text[:dash], p.top(), p.min, text[dash+1:])
+}
+
 // top is the largest value under which no other name hides.
 func (p *entryParser) top() int {
-	if p.field == weekday {
+	if p.field == weekdayField {
 		return 6
 	}
 	return p.max
@@ -240,7 +250,7 @@ func (p *entryParser) parseHash(e entry, body string, stepped bool) (entry, *Err
 			e.star, e.lo, e.hi = true, p.min, p.top()
 			return e, nil
 		}
-		e.hashed = e.step
+		e.hashed = true
 	}
 	e.lo = lo + int(pick(p.flowID, p.name, uint64(min(e.step, width))))
 	e.hi = hi
@@ -249,7 +259,7 @@ func (p *entryParser) parseHash(e entry, body string, stepped bool) (entry, *Err
 
 // parseSpecial reads L, LW and nW of the day-of-month, nL and n#k of the weekday.
 func (p *entryParser) parseSpecial(s string) (string, *Error) {
-	if p.field == monthday {
+	if p.field == dayField {
 		if s == "L" || s == "LW" {
 			return s, nil
 		}
@@ -320,15 +330,15 @@ func number(s string) (int, bool) {
 }
 
 // normalize writes entries in normal form: single values and ranges as
-// ascending ranges that do not touch, then what has a step, then specials. What
-// comes out is normal already, is never restricted less or more than what went
-// in, and begins with * or H in a clock field exactly if the first entry does.
+// ascending ranges that do not touch, then what has a step, then specials. The
+// result is normal already, means what the entries mean, and begins with * or H
+// in a clock field exactly if the first entry does.
 func normalize(f int, entries []entry) field {
 	spec := &fieldSpecs[f]
-	clock := f == second || f == minute || f == hour
+	clock := f <= hourField
 	first := entries[0]
-	out := field{wild: clock && (first.star || first.hashed > 0)}
-	if slices.ContainsFunc(entries, entry.everything) && (out.wild || !clock) {
+	out := field{wild: clock && (first.star || first.hashed)}
+	if (out.wild || !clock) && slices.ContainsFunc(entries, entry.everything) {
 		out.canonical, out.plain, out.all = "*", "*", true
 		return out
 	}
@@ -336,48 +346,33 @@ func normalize(f int, entries []entry) field {
 	var steps []span
 	var specials []string
 	for i, e := range entries {
-		switch e.hi = e.lo + (e.hi-e.lo)/e.step*e.step; {
+		switch {
 		case e.special != "":
 			specials = append(specials, e.special)
-		case out.wild && i == 0:
-		case e.step == 1 || e.lo == e.hi || f == weekday || e.step > maxPlainStep:
+		case out.wild && (i == 0 || first.star && e.span == first.span):
+			// written before all others, below
+		case e.step == 1 || e.lo == e.hi || f == weekdayField || e.step > maxPlainStep:
 			for v := e.lo; v <= e.hi; v += e.step {
-				if f == weekday && v == 7 {
-					single[0] = true
+				if f == weekdayField {
+					single[v%7] = true
 				} else {
 					single[v-spec.min] = true
 				}
 			}
-		case out.wild && first.star && e.span == (span{first.lo, first.lo + (first.hi-first.lo)/first.step*first.step, first.step}):
 		default:
 			steps = append(steps, e.span)
 		}
 	}
-	parts := make([]string, 0, len(entries))
-	for lo := 0; lo < len(single); lo++ {
-		if !single[lo] {
-			continue
-		}
-		hi := lo
-		for hi+1 < len(single) && single[hi+1] {
-			hi++
-		}
+	var parts []string
+	for lo, hi := range runs(len(single), func(i int) bool { return single[i] }) {
 		part := strconv.Itoa(lo + spec.min)
 		if hi > lo {
 			part += "-" + strconv.Itoa(hi+spec.min)
 		}
 		parts = append(parts, part)
-		lo = hi
 	}
-	sort.Slice(steps, func(i, j int) bool {
-		a, b := steps[i], steps[j]
-		if a.lo != b.lo {
-			return a.lo < b.lo
-		}
-		if a.step != b.step {
-			return a.step < b.step
-		}
-		return a.hi < b.hi
+	slices.SortFunc(steps, func(a, b span) int {
+		return cmp.Or(a.lo-b.lo, a.step-b.step, a.hi-b.hi)
 	})
 	for _, s := range slices.Compact(steps) {
 		parts = append(parts, s.text(spec, !clock))
@@ -385,20 +380,37 @@ func normalize(f int, entries []entry) field {
 	slices.Sort(specials)
 	parts = append(parts, slices.Compact(specials)...)
 
-	out.canonical = strings.Join(parts, ",")
-	out.plain = out.canonical
+	canonical, plain := parts, parts
 	if out.wild {
-		lead, plain := fmt.Sprintf("*/%d", first.step), ""
-		if first.hashed > 0 {
-			plain = span{first.lo, first.lo + (first.hi-first.lo)/first.step*first.step, first.step}.text(spec, false)
-			lead = fmt.Sprintf("H/%d", first.hashed)
-		} else {
-			plain = lead
+		// Only here does the text have to keep its star, or its H.
+		lead := first.text(spec, first.star)
+		plain = append([]string{lead}, parts...)
+		if first.hashed {
+			lead = "H/" + strconv.Itoa(first.step)
 		}
-		out.canonical = strings.Join(append([]string{lead}, parts...), ",")
-		out.plain = strings.Join(append([]string{plain}, parts...), ",")
+		canonical = append([]string{lead}, parts...)
 	}
+	out.canonical, out.plain = strings.Join(canonical, ","), strings.Join(plain, ",")
 	return out
+}
+
+// runs gives the unbroken ranges of what has holds among 0 to n-1.
+func runs(n int, has func(int) bool) iter.Seq2[int, int] {
+	return func(yield func(lo, hi int) bool) {
+		for lo := 0; lo < n; lo++ {
+			if !has(lo) {
+				continue
+			}
+			hi := lo
+			for hi+1 < n && has(hi+1) {
+				hi++
+			}
+			if !yield(lo, hi) {
+				return
+			}
+			lo = hi
+		}
+	}
 }
 
 // text writes a span with a step; star allows * for the whole field.

@@ -73,7 +73,7 @@ func FuzzCron(f *testing.F) {
 }
 
 func sameCalendar(a, b calendar) bool {
-	if (a.days == nil) != (b.days == nil) || a.days != nil && *a.days != *b.days {
+	if (a.days == nil) != (b.days == nil) || a.days != nil && a.days.days != b.days.days {
 		return false
 	}
 	a.days, b.days = nil, nil

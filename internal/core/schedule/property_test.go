@@ -221,7 +221,7 @@ func TestCompileWork(t *testing.T) {
 	}
 }
 
-func (a *answers[V]) forget() {
+func (a *answers[K, V]) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.said = nil
@@ -229,7 +229,7 @@ func (a *answers[V]) forget() {
 
 // TestAnswersStayBounded: hostile texts do not fill the memory.
 func TestAnswersStayBounded(t *testing.T) {
-	var a answers[int]
+	var a answers[string, int]
 	var e engine
 	for i := range 3 * maxAnswers {
 		text := time.Duration(i).String()

@@ -26,21 +26,32 @@ var kindNames = [...]string{
 
 // Schedule is a compiled Spec. It is immutable and safe for concurrent use.
 type Schedule struct {
-	kind      kind
-	zone      *zone
-	every     Every
-	once      time.Time
-	moved     string // the time of day that once was written with, if a gap moved it
-	calendar  calendar
-	days      dayFields // what calendar.days was made of, for words
-	members   []*Schedule
-	text      string // canonical, without qualifiers; for cron the seven fields
-	notBefore time.Time
-	notAfter  time.Time
-	jitter    time.Duration
-	splay     time.Duration // as written
-	offset    time.Duration // what splay came to for this flow
+	kind     kind
+	zone     *zone
+	text     string      // canonical, without zone and qualifiers
+	calendar calendar    // of cron, daily, weekly and monthly
+	every    *Every      // of every
+	once     *once       // of once
+	members  []*Schedule // of any_of
+	*qualifiers
 }
+
+// once is a single instant.
+type once struct {
+	at    time.Time
+	moved string // the time of day it was written with, if a gap moved it
+}
+
+// qualifiers are what may stand beside any kind.
+type qualifiers struct {
+	notBefore, notAfter time.Time
+	jitter              time.Duration
+	splay               time.Duration // as written
+	offset              time.Duration // what splay came to for this flow
+}
+
+// unqualified is shared by all schedules without any.
+var unqualified = &qualifiers{}
 
 // Instants outside these years are not written as RFC 3339 and never answered.
 var (
@@ -83,8 +94,8 @@ func (s *Schedule) next(after time.Time, a Anchors) time.Time {
 	case kindEvery:
 		return s.every.next(after, a)
 	case kindOnce:
-		if s.once.After(after) {
-			return s.once
+		if s.once.at.After(after) {
+			return s.once.at
 		}
 		return time.Time{}
 	case kindAnyOf:
@@ -127,7 +138,7 @@ func (s *Schedule) anchored() bool {
 // FixedDelay reports whether some part counts from the end of the last run: the
 // engine asks again when a run ends.
 func (s *Schedule) FixedDelay() bool {
-	return s.every.FixedDelay || slices.ContainsFunc(s.members, (*Schedule).FixedDelay)
+	return s.every != nil && s.every.FixedDelay || slices.ContainsFunc(s.members, (*Schedule).FixedDelay)
 }
 
 // Jitter is the most that the engine may add to each fire time.
@@ -135,4 +146,9 @@ func (s *Schedule) Jitter() time.Duration { return s.jitter }
 
 // Once gives the instant of a Once, resolved if it was a local time. The engine
 // stores it, so that a later zone database does not move what was promised.
-func (s *Schedule) Once() (t time.Time, ok bool) { return s.once, s.kind == kindOnce }
+func (s *Schedule) Once() (t time.Time, ok bool) {
+	if s.once == nil {
+		return time.Time{}, false
+	}
+	return s.once.at, true
+}

@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -162,21 +161,16 @@ func (z *zone) add(start, offset int64) {
 	z.segments = append(z.segments, s)
 }
 
-// index gives the first segment that starts after t, for walks over changes.
-func (z *zone) index(t int64) int {
-	return sort.Search(len(z.segments), func(i int) bool { return z.segments[i].start > t })
-}
-
 // resolve gives the instant of a single wall time, labelled UTC: the first of
 // two, the end of a gap, or the zero time if a gap too large to be made up
 // for holds it.
 func (z *zone) resolve(wall time.Time) time.Time {
 	h, m, s := wall.Clock()
 	y, month, d := wall.Date()
-	c := calendar{months: 1 << month, hours: 1 << h, minutes: 1 << m, seconds: 1 << s, days: new(dayTable)}
+	c := calendar{months: 1 << month, hours: 1 << h, minutes: 1 << m, seconds: 1 << s, days: new(dayRule)}
 	c.years[(y-FirstYear)>>6] = 1 << ((y - FirstYear) & 63)
-	for i := range c.days {
-		c.days[i] = 1 << d
+	for i := range c.days.days {
+		c.days.days[i] = 1 << d
 	}
 	t := z.next(&c, -2*daySeconds)
 	if t == never {

@@ -40,7 +40,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestLeapDays walks into 31 December of leap years, where ZoneBounds gives an
+// TestLeapYearEnd walks into 31 December of leap years, where ZoneBounds gives an
 // end before its argument: https://github.com/golang/go/issues/81583.
 func TestLeapYearEnd(t *testing.T) {
 	s := compile(t, Spec{Daily: &Daily{At: "12:00"}, Zone: "Europe/Berlin"})
