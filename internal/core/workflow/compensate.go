@@ -75,6 +75,7 @@ func (u *undoing) drain(ctx context.Context, m *machine, stack []Compensation, s
 		newest, older := stack[len(stack)-1], slices.Clip(stack[:len(stack)-1])
 		if len(newest.Inner) == 0 {
 			u.undo(ctx, m, newest)
+			u.progress(func() { save(ctx, older) })
 		} else {
 			u.drainFrames(ctx, m, newest, func(ctx context.Context, frames []Frame) {
 				if len(frames) == 0 {
@@ -87,9 +88,6 @@ func (u *undoing) drain(ctx context.Context, m *machine, stack []Compensation, s
 			})
 		}
 		stack = older
-		if u.left > 0 && u.lost == nil { // the last one is recorded by the end of the run
-			save(ctx, stack)
-		}
 	}
 }
 
@@ -101,6 +99,7 @@ func (u *undoing) drainFrames(ctx context.Context, m *machine, c Compensation, s
 		if err != nil {
 			u.undone(fmt.Sprintf("%s and the workflow in it (%v)", m.path+c.State, err))
 			u.left -= count(newest.Compensations)
+			u.progress(func() { save(ctx, older) })
 		} else {
 			u.drain(ctx, child, newest.Compensations, func(ctx context.Context, stack []Compensation) {
 				if len(stack) == 0 {
@@ -113,6 +112,13 @@ func (u *undoing) drainFrames(ctx context.Context, m *machine, c Compensation, s
 			})
 		}
 		frames = older
+	}
+}
+
+// progress records what is left, if there is anything: the end of the last one is recorded by the end of the run.
+func (u *undoing) progress(save func()) {
+	if u.left > 0 && u.lost == nil {
+		save()
 	}
 }
 

@@ -53,7 +53,7 @@ func (r *recorder) trace() []string {
 		if e.Attempt > 0 {
 			line += fmt.Sprint(" ", e.Attempt)
 		}
-		lines = append(lines, line)
+		lines = append(lines, strings.TrimSpace(line))
 	}
 	return lines
 }
