@@ -3,7 +3,6 @@ package schedctl
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,17 +61,4 @@ func (a *app) deleteCommand() *cobra.Command {
 	}
 	command.Flags().StringVar(&etag, "etag", "", "etag of the definition that was looked at: fail if it has changed since")
 	return command
-}
-
-// isFile says whether an argument means a flows file and not a flow: ids of flows hold no slash and end in no .yaml.
-func isFile(argument string) bool {
-	if argument == "-" || strings.ContainsAny(argument, `/\`) {
-		return true
-	}
-	for _, suffix := range []string{".yaml", ".yml", ".json"} {
-		if strings.HasSuffix(argument, suffix) {
-			return true
-		}
-	}
-	return false
 }

@@ -116,6 +116,9 @@ func exitCode(err error) int {
 func explain(err error, server string) string {
 	st := wireStatus(err)
 	if own := (*exitError)(nil); st == nil || errors.As(err, &own) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return "not done within --timeout"
+		}
 		return err.Error()
 	}
 	info := errorInfo(st)

@@ -64,6 +64,7 @@ func TestErrors(t *testing.T) {
 		{"interrupted", status.FromContextError(context.Canceled).Err(), ExitInterrupted, "context canceled"},
 		{"wrapped", fmt.Errorf("max retries exhausted: %w", refusal(codes.NotFound, "FLOW_NOT_FOUND", "no", backup)), ExitNotFound, "there is no flow backup; run: schedctl list"},
 		{"our own", usagef("--count must not be negative"), ExitUsage, "--count must not be negative"},
+		{"out of time", context.DeadlineExceeded, ExitOther, "not done within --timeout"},
 		{"anything", errors.New("disk full"), ExitOther, "disk full"},
 	}
 	for _, test := range tests {
@@ -164,7 +165,7 @@ func TestUsage(t *testing.T) {
 		{"resume a --catch-up skip,all", "one value"},
 		{"stop --grace -5s", "must not be negative"},
 		{"validate /nonexistent", "no such file"},
-		{"validate testdata/empty", "holds no .yaml"},
+		{"validate testdata/empty", "no flows files in this folder"},
 		{"list --server dns:///%%%", "--server"},
 		{"list --cert x", "--cert and --key go together"},
 		{"list --ca /nonexistent", "no such file"},

@@ -3,9 +3,7 @@ package schedctl
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,74 +11,51 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+	"github.com/schedulerd/schedulerd/internal/manifest"
 )
 
-// maxSourceBytes is what the server takes for one file.
-const maxSourceBytes = 4 << 20
+// stdin is the name of standard input in messages.
+const stdin = "<stdin>"
 
-// maxSources is how many files it takes.
-const maxSources = 1000
-
-// sources reads flows files: folders give the .yaml, .yml and .json files in them, - is standard input.
-func (a *app) sources(paths []string) ([]*pb.FlowsSource, error) {
-	var files []string
+// sources reads flows files: folders give the flows files in them, - is standard input.
+func (a *app) sources(paths []string) ([]manifest.Source, error) {
+	var sources []manifest.Source
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		switch {
-		case path == "-":
-			files = append(files, path)
-		case err != nil:
-			return nil, usagef("%w", err)
-		case !info.IsDir():
-			files = append(files, path)
-		default:
-			found, err := flowsFilesIn(path)
+		if path == "-" {
+			content, err := io.ReadAll(io.LimitReader(a.env.In, manifest.MaxFileBytes+1))
 			if err != nil {
-				return nil, usagef("%w", err)
+				return nil, err
 			}
-			files = append(files, found...)
+			sources = append(sources, manifest.Source{Name: stdin, Content: content})
+			continue
 		}
-	}
-	if len(files) > maxSources {
-		return nil, usagef("%d files are too many: at most %d at a time", len(files), maxSources)
-	}
-	var sources []*pb.FlowsSource
-	for _, file := range files {
-		text, err := readBounded(file, a.env.In, maxSourceBytes)
+		loaded, err := manifest.Load(path)
 		if err != nil {
 			return nil, usagef("%w", err)
 		}
-		if !utf8.Valid(text) {
-			return nil, failf(ExitInvalid, "%s is not text in UTF-8", file)
+		sources = append(sources, loaded...)
+	}
+	for _, source := range sources {
+		switch {
+		case len(source.Content) > manifest.MaxFileBytes:
+			return nil, failf(ExitInvalid, "%s is larger than %s", source.Name, byteSize(manifest.MaxFileBytes))
+		case !utf8.Valid(source.Content):
+			return nil, failf(ExitInvalid, "%s is not text in UTF-8", source.Name)
 		}
-		name := file
-		if file == "-" {
-			name = "<stdin>"
-		}
-		sources = append(sources, &pb.FlowsSource{Name: name, Content: string(text)})
+	}
+	if len(sources) > manifest.MaxFiles {
+		return nil, usagef("%d files are too many: at most %d at a time", len(sources), manifest.MaxFiles)
 	}
 	return sources, nil
 }
 
-func flowsFilesIn(folder string) ([]string, error) {
-	var files []string
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		hidden := strings.HasPrefix(entry.Name(), ".") && path != folder
-		switch {
-		case entry.IsDir() && hidden:
-			return fs.SkipDir
-		case !entry.IsDir() && !hidden && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-			files = append(files, path)
-		}
-		return nil
-	})
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s holds no .yaml, .yml or .json file", folder)
+// messages are sources as the server takes them.
+func messages(sources []manifest.Source) []*pb.FlowsSource {
+	messages := make([]*pb.FlowsSource, len(sources))
+	for i, source := range sources {
+		messages[i] = &pb.FlowsSource{Name: source.Name, Content: string(source.Content)}
 	}
-	return files, err
+	return messages
 }
 
 func (a *app) validateCommand() *cobra.Command {
@@ -97,7 +72,7 @@ is shown with its place; the exit code is 7 if there is one.`,
 			if err != nil {
 				return err
 			}
-			response, err := call(ctx, a, client.ValidateFlows, &pb.ValidateFlowsRequest{Sources: sources})
+			response, err := call(ctx, a, client.ValidateFlows, &pb.ValidateFlowsRequest{Sources: messages(sources)})
 			if err != nil {
 				return err
 			}
@@ -121,45 +96,31 @@ is shown with its place; the exit code is 7 if there is one.`,
 }
 
 // invalid is the error of flows files with faults.
-func invalid(faults []*pb.Fault, sources []*pb.FlowsSource) error {
-	lines := make([]string, len(faults))
+func invalid(faults []*pb.Fault, sources []manifest.Source) error {
+	problems := make(manifest.Problems, len(faults))
 	for i, fault := range faults {
-		lines[i] = faultText(fault, sources)
-	}
-	return failf(ExitInvalid, "%s\n%s", count(len(faults), "fault"), strings.Join(lines, "\n"))
-}
-
-// faultText shows a fault as compilers do: place, message, and the line with a caret under the column.
-func faultText(fault *pb.Fault, sources []*pb.FlowsSource) string {
-	place := fault.GetSource()
-	if fault.GetLine() > 0 {
-		place += fmt.Sprintf(":%d:%d", fault.GetLine(), max(fault.GetColumn(), 1))
-	}
-	text := place + ": "
-	if fault.GetField() != "" && !strings.HasPrefix(fault.GetMessage(), fault.GetField()) {
-		text += fault.GetField() + ": "
-	}
-	text += strings.TrimSpace(fault.GetMessage())
-	line, found := sourceLine(sources, fault.GetSource(), int(fault.GetLine()))
-	if !found || strings.Contains(fault.GetMessage(), "\n") { // it brings its own picture
-		return text
-	}
-	before := string([]rune(line)[:min(max(int(fault.GetColumn())-1, 0), utf8.RuneCountInString(line))])
-	number := fmt.Sprintf("%6d", fault.GetLine())
-	return fmt.Sprintf("%s\n%s | %s\n%s | %s^", text, number, clean(line),
-		strings.Repeat(" ", len(number)), strings.Repeat(" ", textWidth(clean(before))))
-}
-
-func sourceLine(sources []*pb.FlowsSource, name string, number int) (string, bool) {
-	for _, source := range sources {
-		if source.GetName() == name {
-			lines := strings.Split(source.GetContent(), "\n")
-			if number >= 1 && number <= len(lines) {
-				return strings.TrimSuffix(lines[number-1], "\r"), true
-			}
+		problems[i] = manifest.Problem{
+			Source: fault.GetSource(), Line: int(fault.GetLine()), Column: int(fault.GetColumn()),
+			Field: fault.GetField(), Message: fault.GetMessage(), Excerpt: excerpt(fault, sources),
 		}
 	}
-	return "", false
+	return failf(ExitInvalid, "%s\n%w", count(len(faults), "fault"), problems)
+}
+
+// excerpt is the line a fault is in with a caret under its column, or empty. The server knows the
+// text no longer than the call takes; here it is at hand.
+func excerpt(fault *pb.Fault, sources []manifest.Source) string {
+	at := slices.IndexFunc(sources, func(s manifest.Source) bool { return s.Name == fault.GetSource() })
+	if at < 0 || fault.GetLine() == 0 || strings.Contains(fault.GetMessage(), "\n") { // it brings its own picture
+		return ""
+	}
+	lines := strings.Split(string(sources[at].Content), "\n")
+	if int(fault.GetLine()) > len(lines) {
+		return ""
+	}
+	line := []rune(clean(strings.TrimRight(lines[fault.GetLine()-1], "\r")))
+	before := line[:min(max(int(fault.GetColumn())-1, 0), len(line))]
+	return fmt.Sprintf("%5d | %s\n%5s | %s^", fault.GetLine(), string(line), "", strings.Repeat(" ", textWidth(string(before))))
 }
 
 // applyFlags are those of plan and apply.
@@ -214,14 +175,14 @@ func (a *app) apply(ctx context.Context, client pb.SchedulerServiceClient, paths
 	if err != nil {
 		return err
 	}
-	request := &pb.ApplyFlowsRequest{Sources: sources, Prune: flags.prune, DryRun: flags.dryRun, Etag: flags.etag}
+	request := &pb.ApplyFlowsRequest{Sources: messages(sources), Prune: flags.prune, DryRun: flags.dryRun, Etag: flags.etag}
 	if !flags.dryRun {
 		request.RequestId = newRequestID()
 	}
 	response, err := call(ctx, a, client.ApplyFlows, request)
 	if exitCode(err) == ExitInvalid {
 		// Say where in the files it is, if it is there.
-		checked, checkErr := call(ctx, a, client.ValidateFlows, &pb.ValidateFlowsRequest{Sources: sources})
+		checked, checkErr := call(ctx, a, client.ValidateFlows, &pb.ValidateFlowsRequest{Sources: messages(sources)})
 		if checkErr == nil && len(checked.GetFaults()) > 0 {
 			return invalid(checked.GetFaults(), sources)
 		}

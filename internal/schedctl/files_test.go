@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+	"github.com/schedulerd/schedulerd/internal/manifest"
 )
 
 func write(t *testing.T, dir, name, text string) string {
@@ -26,7 +27,7 @@ func TestSources(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "b.yaml", "b")
 	write(t, dir, "a.yml", "a")
-	write(t, dir, "sub/c.json", "c")
+	write(t, dir, "sub/c.json", "folders inside are left out, as by the daemon")
 	write(t, dir, "notes.txt", "no")
 	write(t, dir, ".hidden.yaml", "no")
 	write(t, dir, ".git/x.yaml", "no")
@@ -39,7 +40,7 @@ func TestSources(t *testing.T) {
 	for _, source := range r.received("ValidateFlows")[0].request.(*pb.ValidateFlowsRequest).GetSources() {
 		names = append(names, strings.TrimPrefix(source.GetName(), dir)+"="+source.GetContent())
 	}
-	if want := []string{"/a.yml=a", "/b.yaml=b", "/sub/c.json=c", "<stdin>=from stdin"}; !slices.Equal(names, want) {
+	if want := []string{"/a.yml=a", "/b.yaml=b", "<stdin>=from stdin"}; !slices.Equal(names, want) {
 		t.Errorf("sent %q, want %q", names, want)
 	}
 }
@@ -51,7 +52,7 @@ func TestSourcesRefused(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"large.yaml", strings.Repeat("#", maxSourceBytes+1), ExitUsage, "larger than 4096 KiB"},
+		{"large.yaml", strings.Repeat("#", manifest.MaxFileBytes+1), ExitInvalid, "larger than 4 MiB"},
 		{"binary.yaml", "a: \xff", ExitInvalid, "not text in UTF-8"},
 	}
 	for _, test := range tests {

@@ -2,14 +2,16 @@ package schedctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+	"github.com/schedulerd/schedulerd/internal/manifest"
 	"github.com/schedulerd/schedulerd/internal/schedctl/graph"
 )
 
@@ -31,10 +33,7 @@ standard input. A file with several flows gives one diagram after the other.`,
 			if !slices.Contains(graphFormats, format) {
 				return usagef("--format %q is neither mermaid nor dot", format)
 			}
-			flows, err := a.flowsOf(ctx, args[0])
-			if err != nil {
-				return err
-			}
+			flows, faults := a.flowsOf(ctx, args[0])
 			var texts []string
 			for _, flow := range flows {
 				if only != "" && flow.GetId() != only {
@@ -47,11 +46,11 @@ standard input. A file with several flows gives one diagram after the other.`,
 					texts = append(texts, diagram.Mermaid())
 				}
 			}
-			if len(texts) == 0 {
+			if len(texts) == 0 && faults == nil {
 				return failf(ExitNotFound, "%s holds no flow %s", args[0], only)
 			}
-			_, err = fmt.Fprint(a.env.Out, strings.Join(texts, "\n"))
-			return err
+			_, err := fmt.Fprint(a.env.Out, strings.Join(texts, "\n"))
+			return errors.Join(err, faults)
 		}),
 	}
 	command.Flags().StringVar(&format, "format", "mermaid", "mermaid or dot")
@@ -60,10 +59,19 @@ standard input. A file with several flows gives one diagram after the other.`,
 	return command
 }
 
-// flowsOf is the flows an argument means: those of a file, or a stored one.
+// flowsOf is the flows an argument means: those of a file, or a stored one. Of a file with
+// faults it is what can be read: a diagram helps to find what is wrong.
 func (a *app) flowsOf(ctx context.Context, argument string) ([]*pb.Flow, error) {
 	if isFile(argument) {
-		return a.fileFlows(argument)
+		sources, err := a.sources([]string{argument})
+		if err != nil {
+			return nil, err
+		}
+		set, problems := manifest.Parse(sources)
+		if len(problems) > 0 {
+			err = failf(ExitInvalid, "%s\n%w", count(len(problems), "fault"), problems)
+		}
+		return set.File.GetFlows(), err
 	}
 	client, err := a.client()
 	if err != nil {
@@ -76,23 +84,7 @@ func (a *app) flowsOf(ctx context.Context, argument string) ([]*pb.Flow, error) 
 	return []*pb.Flow{response.GetFlow()}, nil
 }
 
-// fileFlows reads a flows file without checking more than its form: a diagram helps to find what is wrong.
-func (a *app) fileFlows(file string) ([]*pb.Flow, error) {
-	sources, err := a.sources([]string{file})
-	if err != nil {
-		return nil, err
-	}
-	var flows []*pb.Flow
-	for _, source := range sources {
-		content := &pb.FlowsFile{}
-		document, err := jsonOf([]byte(source.GetContent()))
-		if err == nil {
-			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(document, content)
-		}
-		if err != nil {
-			return nil, failf(ExitInvalid, "%s is not a flows file: %w; schedctl validate says more", source.GetName(), err)
-		}
-		flows = append(flows, content.GetFlows()...)
-	}
-	return flows, nil
+// isFile says whether an argument means a flows file and not a flow: ids of flows hold no slash and end in no .yaml.
+func isFile(argument string) bool {
+	return argument == "-" || strings.ContainsAny(argument, `/\`) || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(argument))
 }

@@ -270,8 +270,11 @@ func (a *app) previewLines(response *pb.PreviewResponse) []string {
 		lines = append(lines, "")
 		lines = append(lines, a.printer.canvas.table(rows)...)
 	}
+	if len(response.GetNotes()) > 0 {
+		lines = append(lines, "")
+	}
 	for _, note := range response.GetNotes() {
-		lines = append(lines, "", "note: "+clean(note))
+		lines = append(lines, "note: "+clean(note))
 	}
 	return lines
 }

@@ -70,6 +70,8 @@ func (r *resuming[Response]) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case wireStatus(broken).Code() == codes.DeadlineExceeded: // the server's clock was first
+			return context.DeadlineExceeded
 		case broken == nil: // the server lets streams end to spread load
 		case r.restart != nil && r.restart(broken):
 		case !everReceived || !resumable(broken, received):

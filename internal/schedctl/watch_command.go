@@ -49,10 +49,11 @@ With --until it ends by itself once every watched flow has one of those statuses
 				w.wanted = flows
 			}
 			err = w.run(ctx)
+			late, interrupted := errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled)
 			switch {
-			case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil && len(until.values) > 0:
+			case late && len(until.values) > 0:
 				return failf(ExitOther, "not %s within %s", until.String(), a.conn.timeout)
-			case ctx.Err() != nil && len(until.values) == 0:
+			case (late || interrupted) && len(until.values) == 0:
 				return nil // this is how a watch ends
 			}
 			return err
