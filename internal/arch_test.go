@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"internal/task":     {"internal/core", "internal/expr", "internal/fault", "gen/go/schedulerd/v1"},
 	"internal/store":    {"internal/core/store", "gen/go/schedulerd/store"},
 	"internal/manifest": {"internal/core", "internal/definition", "internal/fault", "gen/go/schedulerd/v1"},
-	"internal/schedctl": {"internal/manifest", "gen/go/schedulerd/v1"},
+	"internal/schedctl": {"internal/core/schedule", "internal/manifest", "gen/go/schedulerd/v1"},
 
 	"internal/definition": {"internal/core", "internal/expr", "internal/fault", "internal/task", "gen/go/schedulerd/v1"},
 	"internal/expr":       {"internal/core/workflow", "internal/fault"},
