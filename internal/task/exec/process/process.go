@@ -49,7 +49,25 @@ func (e *StartError) Error() string { return e.Err.Error() }
 // Unwrap gives the reason.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Run runs the command to its end. The error is a *StartError, or the context's cause when the command was stopped.
+// StopError is how a command was stopped because its context was done.
+type StopError struct {
+	Cause  error         // of the context
+	Killed bool          // it did not end by itself on SIGTERM
+	After  time.Duration // the delay it was given for that
+}
+
+// Error tells how it was stopped; the cause is for the caller to tell.
+func (e *StopError) Error() string {
+	if e.Killed {
+		return fmt.Sprintf("the command was killed: it did not end within %v of SIGTERM", e.After)
+	}
+	return "the command was stopped with SIGTERM"
+}
+
+// Unwrap gives the cause.
+func (e *StopError) Unwrap() error { return e.Cause }
+
+// Run runs the command to its end. The error is a *StartError, a *StopError, or the context's cause when nothing was started.
 func (c *Command) Run(ctx context.Context) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, context.Cause(ctx)
@@ -69,16 +87,17 @@ func (c *Command) Run(ctx context.Context) (Exit, error) {
 		}
 	}
 
-	var stopped error
+	var stopped *StopError
 	select {
 	case <-child.ended:
 	case <-ctx.Done():
-		stopped = context.Cause(ctx)
+		stopped = &StopError{Cause: context.Cause(ctx), After: c.KillDelay}
 		terminate(cmd.Process)
 		delay := time.NewTimer(c.KillDelay)
 		select {
 		case <-child.ended:
 		case <-delay.C:
+			stopped.Killed = true
 		}
 		delay.Stop()
 	}

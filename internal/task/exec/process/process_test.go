@@ -229,9 +229,12 @@ func stopWhenReady(t *testing.T, command *Command) (first string, took time.Dura
 
 func TestStopIsGentleFirst(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cleaned-up")
-	_, took, _ := stopWhenReady(t, shell(`trap 'touch "`+file+`"; exit 0' TERM; echo ready; while :; do sleep 0.01; done`))
+	_, took, err := stopWhenReady(t, shell(`trap 'touch "`+file+`"; exit 0' TERM; echo ready; while :; do sleep 0.01; done`))
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the command's own clean-up did not run: %v", err)
+	}
+	if err.Error() != "the command was stopped with SIGTERM" {
+		t.Errorf("got %q", err)
 	}
 	if took > 30*time.Second {
 		t.Errorf("took %v: waited for the kill delay", took)
@@ -242,8 +245,12 @@ func TestStopEscalates(t *testing.T) {
 	for _, delay := range []time.Duration{0, 100 * time.Millisecond} {
 		command := shell(`trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 		command.KillDelay = delay
-		if _, took, _ := stopWhenReady(t, command); took < delay || took > 30*time.Second {
+		_, took, err := stopWhenReady(t, command)
+		if took < delay || took > 30*time.Second {
 			t.Errorf("took %v with a kill delay of %v", took, delay)
+		}
+		if want := fmt.Sprintf("the command was killed: it did not end within %v of SIGTERM", delay); err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
 		}
 	}
 }
