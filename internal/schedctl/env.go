@@ -31,19 +31,28 @@ type Env struct {
 // OSEnv is the environment of the process.
 func OSEnv(version string) Env {
 	return Env{
-		Args:   os.Args[1:],
-		In:     os.Stdin,
-		Out:    os.Stdout,
-		Err:    os.Stderr,
-		Getenv: os.Getenv,
-		Now:    time.Now,
-		Window: func() (int, int, bool) {
-			width, height, err := term.GetSize(int(os.Stdout.Fd()))
-			return width, height, err == nil && os.Getenv("TERM") != "dumb"
-		},
+		Args:    os.Args[1:],
+		In:      os.Stdin,
+		Out:     os.Stdout,
+		Err:     os.Stderr,
+		Getenv:  os.Getenv,
+		Now:     time.Now,
+		Window:  window,
 		Dial:    grpc.NewClient,
 		Version: version,
 	}
+}
+
+// window is the size of the terminal that standard output is.
+func window() (width, height int, ok bool) {
+	width, height, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || os.Getenv("TERM") == "dumb" {
+		return 0, 0, false
+	}
+	if width == 0 || height == 0 { // a terminal that does not know its size
+		return 80, 24, true
+	}
+	return width, height, true
 }
 
 // Main runs the command line of the process and returns its exit code. The

@@ -174,6 +174,7 @@ func TestUsage(t *testing.T) {
 		{"list --token-file /nonexistent", "no such file"},
 		{"preview", "what shall be previewed"},
 		{"preview a --cron *", "exclude each other"},
+		{"preview a --zone UTC", "not with a FLOW"},
 		{"preview --daily 09:00 --every 5s", "[daily every]"},
 		{"preview --every 5s --from yesterday", "not an instant"},
 		{"preview --every 5s --count -1", "must not be negative"},

@@ -35,7 +35,10 @@ type scheduleFlags struct {
 	flowID     string
 }
 
-var scheduleKinds = []string{"every", "cron", "once", "daily", "weekly", "monthly"}
+var (
+	scheduleKinds      = []string{"every", "cron", "once", "daily", "weekly", "monthly"}
+	scheduleQualifiers = []string{"zone", "short-month", "flow-id"}
+)
 
 func (a *app) previewCommand() *cobra.Command {
 	var flags scheduleFlags
@@ -94,6 +97,8 @@ latter no server is needed. A schedule that is invalid, or can never fire, ends 
 		switch {
 		case len(args) == 1 && kind >= 0:
 			return usagef("FLOW and --%s exclude each other", scheduleKinds[kind])
+		case len(args) == 1 && slices.ContainsFunc(scheduleQualifiers, command.Flags().Changed):
+			return usagef("--%s go with a schedule given by flags, not with a FLOW", strings.Join(scheduleQualifiers, ", --"))
 		case len(args) == 1:
 			response, err = a.previewStored(ctx, args[0], after, count)
 		case kind >= 0:
