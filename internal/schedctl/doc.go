@@ -15,9 +15,11 @@
 //   - connect.go: from --server and the TLS flags to a connection;
 //   - errors.go: the one table from gRPC code and ErrorReason to exit code and words;
 //   - output.go: one response as table, wide, json, yaml or name;
+//   - yaml.go, enum.go: YAML to and from JSON, and the short names of enum values;
 //   - table.go, clock.go, flowtext.go: how columns, times and flows look to people;
 //   - watch.go: streams that survive a broken connection and a restarted daemon;
 //   - mirror.go: the states of flows as a watch tells them;
+//   - follow.go: a run shown until it has ended;
 //   - screen.go: a block of lines redrawn in place on a terminal;
 //   - graph: a flow's state machine as Mermaid or DOT.
 //
