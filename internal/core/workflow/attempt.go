@@ -98,12 +98,11 @@ func (m *machine) call(ctx context.Context, step *Step, in *Invocation) (Result,
 		return Result{}, err
 	}
 	if result.Value != nil {
-		size, err := measure(result.Value)
-		if err != nil {
+		if result.size, err = measure(result.Value); err != nil {
 			return Result{}, &Error{Err: fmt.Errorf("its result: %w", err), Class: "result", Permanent: true}
 		}
-		if size > MaxResultBytes {
-			return Result{}, &Error{Err: fmt.Errorf("its result has about %d KiB, more than the %d KiB allowed: keep large data in a store or a file", size>>10, MaxResultBytes>>10), Class: "result", Permanent: true}
+		if result.size > MaxResultBytes {
+			return Result{}, &Error{Err: fmt.Errorf("its result has about %d KiB, more than the %d KiB allowed: keep large data in a store or a file", result.size>>10, MaxResultBytes>>10), Class: "result", Permanent: true}
 		}
 	}
 	switch {

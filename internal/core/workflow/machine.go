@@ -140,7 +140,7 @@ func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
 				return m.fail(ctx, err)
 			}
 		}
-		if err := m.keep(next, result.Value); err != nil {
+		if err := m.keep(next, result); err != nil {
 			return m.fail(ctx, err)
 		}
 		if next, err = m.follow(next, state, result); err != nil {
@@ -212,29 +212,29 @@ func (m *machine) do(ctx context.Context, state *State, v *visit, resume *Checkp
 	return result, []Frame{*frame}, err
 }
 
-// keep makes a value the state's result, if there is room for what the workflow holds then.
-func (m *machine) keep(name string, value any) error {
+// keep makes a result the state's, if there is room for what the workflow holds then.
+func (m *machine) keep(name string, r Result) error {
 	old, replaces := m.results[name]
-	if value == nil && !replaces { // results of states without one are left out
+	if r.Value == nil && !replaces { // results of states without one are left out
 		return m.bound(name, nil)
 	}
-	size, err := measure(value)
-	if err == nil && replaces {
+	m.size += r.size
+	var err error
+	if replaces {
 		var before int
 		before, err = measure(old)
-		size -= before
+		m.size -= before
 	}
-	m.size += size
 	if err := m.bound(name, err); err != nil {
 		return err
 	}
 	results := make(map[string]any, len(m.results)+1)
 	maps.Copy(results, m.results)
-	if value == nil {
+	if r.Value == nil {
 		delete(results, name)
 	} else {
-		results[name] = value
-		m.result = value
+		results[name] = r.Value
+		m.result = r.Value
 	}
 	m.results = results
 	return nil

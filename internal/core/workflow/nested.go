@@ -34,7 +34,7 @@ func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkp
 	}
 	switch end := child.walk(ctx, inner); end.Outcome {
 	case Succeeded:
-		return Result{Value: end.Result, Action: end.Exit}, child.frame(), nil
+		return measured(end.Result, end.Exit), child.frame(), nil
 	case Failed:
 		return Result{}, nil, end.Err
 	default:

@@ -17,7 +17,7 @@ var (
 
 // branchEnd is how a branch ended.
 type branchEnd struct {
-	result any
+	result Result
 	frame  *Frame // of a nested workflow that can be undone
 	err    error
 	how    branchOutcome
@@ -86,7 +86,7 @@ func (m *machine) split(ctx context.Context, s *Split, v *visit) (Result, []Fram
 	if r.decision == missed {
 		return Result{}, frames, &StateError{v.State, 1, r.failure()}
 	}
-	return Result{Value: r.result()}, frames, nil
+	return r.result(), frames, nil
 }
 
 // items evaluates the list of a for_each.
@@ -195,7 +195,7 @@ func (r *splitRun) record(i int, result Result, frame *Frame, err error) {
 	end.frame, end.err = frame, err
 	switch {
 	case err == nil:
-		end.how, end.result = branchSucceeded, result.Value
+		end.how, end.result = branchSucceeded, result
 		r.tally.succeeded++
 	case r.ctx.Err() != nil:
 		end.how = branchCancelled
@@ -309,34 +309,46 @@ type joinError struct {
 func (e *joinError) Error() string { return e.text }
 func (e *joinError) Unwrap() error { return e.first }
 
-// emptyEnd is the size of the end of a branch that has nothing to tell.
-var emptyEnd, _ = measure([]any{endOf("0", &branchEnd{})})
-
 // maxErrorBytes bounds the text of a branch's error in the split's result.
 const maxErrorBytes = 1 << 10
 
-// result is the list of the branches' ends.
-func (r *splitRun) result() []any {
-	list := make([]any, len(r.ends))
-	for i := range r.ends {
-		b, forEach := r.of(i)
-		list[i] = endOf(branchName(*b, i, forEach), &r.ends[i])
-	}
-	return list
-}
+// emptyEnd is the size in a list of the end of a branch without a name that has nothing to tell.
+var emptyEnd = func() int {
+	empty, _ := measure([]any{})
+	one, _ := measure([]any{endOf("", "", &branchEnd{})})
+	return one - empty
+}()
 
-func endOf(name string, end *branchEnd) map[string]any {
-	text := ""
-	if end.how == branchFailed {
-		if text = end.err.Error(); len(text) > maxErrorBytes {
-			text = strings.ToValidUTF8(text[:maxErrorBytes], "") + "…"
+// result is the list of the branches' ends.
+func (r *splitRun) result() Result {
+	list := make([]any, len(r.ends))
+	size, _ := measure(list[:0])
+	for i := range r.ends {
+		end := &r.ends[i]
+		b, forEach := r.of(i)
+		name := branchName(*b, i, forEach)
+		text := ""
+		if end.how == branchFailed {
+			if text = end.err.Error(); len(text) > maxErrorBytes {
+				text = strings.ToValidUTF8(text[:maxErrorBytes], "") + "…"
+			}
+		}
+		list[i] = endOf(name, text, end)
+		size += emptyEnd + len(name) + len(text)
+		if end.result.Value != nil {
+			null, _ := measure(nil)
+			size += end.result.size - null
 		}
 	}
+	return Result{Value: list, size: size}
+}
+
+func endOf(name, text string, end *branchEnd) map[string]any {
 	return map[string]any{
 		"branch":    name,
 		"succeeded": end.how == branchSucceeded,
 		"cancelled": end.how == branchCancelled,
-		"result":    end.result,
+		"result":    end.result.Value,
 		"error":     text,
 	}
 }

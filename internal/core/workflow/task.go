@@ -25,6 +25,8 @@ func (f TaskFunc) Run(ctx context.Context, in *Invocation) (Result, error) { ret
 type Result struct {
 	Value  any    // the state's result
 	Action string // for transitions and timer routes; empty: the field "action" of Value, if it is a string
+
+	size int // of Value, once it was measured
 }
 
 // Identity says which run a task works for. It is the same for all tasks of a run.

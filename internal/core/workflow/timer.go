@@ -118,7 +118,7 @@ func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume
 		}
 		switch {
 		case next == "":
-			return Result{Value: at.Result, Action: result.Action}, nil
+			return measured(at.Result, result.Action), nil
 		case result.Action != ActionRetry:
 			at.Retries = 0
 		case at.Retries >= node.maxRetries():

@@ -11,6 +11,12 @@ const maxValueDepth = 100
 // measure estimates the size of a value as JSON, to about a quarter, without writing it. It fails for what is not JSON-like.
 func measure(v any) (int, error) { return measureAt(v, 0) }
 
+// measured is a result with a value that a task gave, and that was accepted then.
+func measured(value any, action string) Result {
+	size, _ := measure(value)
+	return Result{Value: value, Action: action, size: size}
+}
+
 func measureAt(v any, depth int) (int, error) {
 	if depth > maxValueDepth {
 		return 0, fmt.Errorf("lists and objects are nested more than %d deep", maxValueDepth)

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,11 +90,37 @@ func TestMeasureIsCloseToJSON(t *testing.T) {
 }
 
 func TestEmptyEnd(t *testing.T) {
-	text, err := json.Marshal([]any{endOf("0", &branchEnd{})})
+	text, err := json.Marshal(endOf("", "", &branchEnd{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if emptyEnd < len(text)-5 || emptyEnd > len(text)+5 {
 		t.Errorf("emptyEnd is %d, JSON has %d bytes: %s", emptyEnd, len(text), text)
 	}
+}
+
+// Sizes that were added up are those that measuring gives.
+func TestSizesAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s Split
+		values := rapid.SliceOfN(value(2), 1, 6).Draw(t, "values")
+		for i, v := range values {
+			task := gives(v)
+			if i%3 == 2 {
+				task = fails(strings.Repeat("é", rapid.IntRange(0, 3000).Draw(t, "error")))
+			}
+			s.Branches = append(s.Branches, Branch{Work: once(task)})
+		}
+		s.Join = Join{Strategy: JoinAny, WaitAll: true}
+		m := &machine{w: line(), run: &Run{}, log: noLog}
+		v := new(visit)
+		v.begin(m, "s", "k", time.Time{})
+		r, _, err := m.split(t.Context(), &s, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size, err := measure(r.Value); err != nil || size != r.size {
+			t.Fatalf("measured %d, added up %d (%v)", size, r.size, err)
+		}
+	})
 }

@@ -20,27 +20,25 @@ type visit struct {
 	ended   time.Time // the last attempt; zero: not known
 }
 
-// begin fills in a visit in the scope of m.
+// begin fills in a visit, which is zero, in the scope of m.
 func (v *visit) begin(m *machine, path, key string, entered time.Time) {
 	v.m = m
-	v.scope = Scope{Identity: &m.run.Identity, Params: m.params, Results: m.results, Result: m.result, Item: m.item, Index: m.index}
+	identity := &m.run.Identity
+
+	v.scope.Identity = identity
+	v.scope.Params, v.scope.Results, v.scope.Result = m.params, m.results, m.result
+	v.scope.Item, v.scope.Index = m.item, m.index
+
 	v.handler = stateHandler{m.log.Handler(), path}
 	v.logger = *slog.New(&v.handler)
-	v.Invocation = Invocation{
-		Identity:       &m.run.Identity,
-		State:          path,
-		Attempt:        1,
-		IdempotencyKey: key,
-		Entered:        entered,
-		Scope:          &v.scope,
-		Resources:      m.resources,
-		Log:            &v.logger,
-		Output:         m.run.Output,
-		Progress:       noProgress,
-	}
-	if v.Output == nil {
+
+	v.Identity = identity
+	v.State, v.Attempt, v.IdempotencyKey, v.Entered = path, 1, key, entered
+	v.Scope, v.Resources, v.Log = &v.scope, m.resources, &v.logger
+	if v.Output = m.run.Output; v.Output == nil {
 		v.Output = noOutput{}
 	}
+	v.Progress = noProgress
 	if m.run.Journal != nil {
 		v.Progress = v.progress
 	}
