@@ -101,6 +101,26 @@ func BenchmarkSplit(b *testing.B) {
 				cancel()
 			}
 		})
+		b.Run(name+"goroutines that report", func(b *testing.B) {
+			var task Task = noop
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx, cancel := context.WithCancel(context.Background())
+				ends := make([]branchEnd, n)
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						ends[i].result, ends[i].err = task.Run(ctx, &Invocation{State: "fan/" + strconv.Itoa(i), IdempotencyKey: "bench@1/fan/1/" + strconv.Itoa(i)})
+					})
+				}
+				wg.Wait()
+				cancel()
+				list := make([]any, n)
+				for i := range ends {
+					list[i] = endOf(strconv.Itoa(i), "", &ends[i])
+				}
+			}
+		})
 		b.Run(name+"workflow", func(b *testing.B) { benchmark(b, fan(n, noop), &Run{}) })
 	}
 }

@@ -38,6 +38,7 @@ type splitRun struct {
 	v      *visit
 	items  []any // of a for_each
 	needed int
+	visits []visit         // of the first branches, in one piece
 	ctx    context.Context // of the branches
 	cancel context.CancelCauseFunc
 
@@ -119,11 +120,15 @@ func (r *splitRun) run(ctx context.Context) {
 	if r.Bulkhead > 0 {
 		workers = min(workers, r.Bulkhead)
 	}
-	var wg sync.WaitGroup
-	for range workers - 1 {
-		wg.Go(r.work)
+	if workers <= maxSlab {
+		r.visits = make([]visit, workers)
 	}
-	r.work()
+	var wg sync.WaitGroup
+	work := r.work
+	for range workers - 1 {
+		wg.Go(work)
+	}
+	work()
 	wg.Wait()
 }
 
@@ -166,7 +171,12 @@ func (r *splitRun) branch(i int) (result Result, frame *Frame, err error) {
 // visit makes what the task of branch i is given.
 func (r *splitRun) visit(i int) (*Branch, *visit) {
 	b, forEach := r.of(i)
-	v := new(visit)
+	var v *visit
+	if i < len(r.visits) {
+		v = &r.visits[i]
+	} else {
+		v = new(visit)
+	}
 	entered := r.v.Entered
 	if r.Bulkhead > 0 {
 		entered = time.Now() // it may have waited for its turn
@@ -308,6 +318,9 @@ type joinError struct {
 
 func (e *joinError) Error() string { return e.text }
 func (e *joinError) Unwrap() error { return e.first }
+
+// maxSlab bounds what a task can keep from being freed by keeping its invocation.
+const maxSlab = 16
 
 // maxErrorBytes bounds the text of a branch's error in the split's result.
 const maxErrorBytes = 1 << 10
