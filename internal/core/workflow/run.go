@@ -31,10 +31,11 @@ type Callee struct {
 
 // Journal is what a run reports to. Its methods are called from the run's goroutines.
 type Journal interface {
-	// Checkpoint makes c durable and returns then. It is called before the task of every state but the first one of a
-	// fresh run, whose start was recorded already, and whenever a timer is armed.
+	// Checkpoint makes c durable and returns then. It is called when a state is entered, except for the first state of a fresh run,
+	// whose start was recorded already, and for exits; when a timer is armed; and as a rollback goes on. The run changes nothing
+	// that c refers to. If it fails, for any other reason than ctx, the run is lost.
 	Checkpoint(ctx context.Context, c *Checkpoint) error
-	// Event tells what happened. It does not block.
+	// Event tells what happened. It does not block. A panic in it is logged, and the run goes on.
 	Event(e Event)
 }
 
