@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +21,19 @@ func (x *compilation) validate(path, strip string, w *workflow.Workflow, message
 		if strip != "" && rest == strings.TrimSuffix(strip, ".") {
 			rest = ""
 		}
-		if field, ok := fieldPath(descriptor, rest); ok {
-			x.faults.Add(fault.Field(path, field), "%s", f.Msg)
+		field, ok := fieldPath(descriptor, rest)
+		if field = fault.Field(path, field); ok && !x.policyFaulty(field) {
+			x.faults.Add(field, "%s", f.Msg)
 		}
 	}
+}
+
+// policyFaulty says whether a path is that of a policy, and something was found wrong with fields of it, which says more
+// exactly what is wrong with it as a whole.
+func (x *compilation) policyFaulty(path string) bool {
+	name := fault.Last(path)
+	return (name == "retry" || name == "retry_backoff") &&
+		slices.ContainsFunc(*x.faults, func(f fault.Fault) bool { return fault.Within(f.Field, path) })
 }
 
 // fieldPath spells a path of core, states.fetch.next, as a field path, states["fetch"].next. It is not ok if there is no

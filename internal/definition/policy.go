@@ -68,6 +68,9 @@ func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.
 		if e.Jitter != nil {
 			retry.Jitter = e.GetJitter()
 		}
+		if retry.MaxDelay < retry.Initial {
+			x.faults.Add(fault.Field(path, "exponential.max_delay"), "must be at least initial (%v), not %v", retry.Initial, retry.MaxDelay)
+		}
 	}
 	retry.On, retry.NotOn = r.GetRetryOn(), r.GetNoRetryOn()
 	for i, class := range retry.On {

@@ -17,8 +17,9 @@ func (c *Compiler) resources(path string, list []*schedulerdv1.Resource, kinds m
 		if other, twice := first[r.GetName()]; twice {
 			*faults = append(*faults, fault.Fault{Field: fault.Field(at, "name"), Offset: -1,
 				Message: "resource " + r.GetName() + " is declared twice", Other: fault.Field(other, "name")})
+		} else {
+			first[r.GetName()] = at
 		}
-		first[r.GetName()] = at
 		kinds[r.GetName()] = task.KindOf(r)
 		if (&compilation{rules: rules}).broken(at) {
 			continue

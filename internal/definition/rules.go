@@ -132,6 +132,10 @@ func explainViolation(v *protovalidate.Violation) string {
 	case rule == "enum.defined_only":
 		return "is not a known value"
 	}
+	if elements := v.Proto.GetField().GetElements(); len(elements) > 0 {
+		// Who shows the message names the field before it.
+		message = strings.TrimPrefix(message, elements[len(elements)-1].GetFieldName()+" ")
+	}
 	return explainBounds(message)
 }
 

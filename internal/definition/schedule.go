@@ -70,7 +70,7 @@ func CompileSchedule(s *schedulerdv1.Schedule, flowID string, now time.Time) (*s
 	checkRules("", s, &rules)
 	x := &compilation{faults: &fault.List{}, rules: rules}
 	*x.faults = slices.Clone(rules)
-	compiled := compileSchedule("", s, flowID, now, x.faults)
+	compiled := x.compileSchedule("", s, flowID, now)
 	return compiled, x.distinct(*x.faults)
 }
 
@@ -79,17 +79,19 @@ func (x *compilation) schedule(path string, s *schedulerdv1.Schedule) *schedule.
 	if s == nil {
 		return nil
 	}
-	return compileSchedule(path, s, x.flowID, x.now, x.faults)
+	return x.compileSchedule(path, s, x.flowID, x.now)
 }
 
-func compileSchedule(path string, s *schedulerdv1.Schedule, flowID string, now time.Time, faults *fault.List) *schedule.Schedule {
+func (x *compilation) compileSchedule(path string, s *schedulerdv1.Schedule, flowID string, now time.Time) *schedule.Schedule {
 	compiled, err := schedule.Compile(ScheduleSpec(s), schedule.Options{FlowID: flowID, Now: now, AllowPast: now.IsZero()})
 	for _, err := range each(err) {
 		f := fault.Fault{Field: path, Offset: -1, Message: err.Error()}
 		if e := (*schedule.Error)(nil); errors.As(err, &e) {
 			f = fault.Fault{Field: fault.Field(path, memberPath(e.Field)), Offset: e.Offset, Message: e.Msg}
 		}
-		*faults = append(*faults, f)
+		if !x.broken(f.Field) { // else a rule has told it better
+			*x.faults = append(*x.faults, f)
+		}
 	}
 	return compiled
 }

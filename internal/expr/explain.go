@@ -17,7 +17,10 @@ import (
 )
 
 // maxFaults bounds what is told about one expression: what follows the first few is mostly their consequence.
-const maxFaults = 5
+const (
+	maxFaults         = 5
+	maxTemplateFaults = 20
+)
 
 // explain says in plain words what the compiler found wrong.
 func explain(text string, names Names, issues *cel.Issues) fault.List {

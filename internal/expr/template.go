@@ -33,7 +33,7 @@ func CompileTemplate(text string, names Names) (*Template, error) {
 	var faults fault.List
 	var literal strings.Builder
 	expressions := 0
-	for at := 0; at < len(text); {
+	for at := 0; at < len(text) && len(faults) < maxTemplateFaults; {
 		next := strings.Index(text[at:], "${")
 		if next < 0 {
 			literal.WriteString(text[at:])

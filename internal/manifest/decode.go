@@ -195,7 +195,7 @@ func (x *decoder) list(n *yaml.Node, path string, field protoreflect.FieldDescri
 	case node == nil || isNull(node):
 		return
 	case node.Kind == yaml.ScalarNode:
-		x.reportAt(node, path, "must be a list, not %s; write [%s]", describe(node), node.Value)
+		x.reportAt(node, path, "must be a list, not %s%s", describe(node), insteadOfList(node.Value))
 		return
 	case node.Kind != yaml.SequenceNode:
 		x.reportAt(node, path, "must be a list, not %s; put a - before each entry", describe(node))
@@ -215,6 +215,14 @@ func (x *decoder) list(n *yaml.Node, path string, field protoreflect.FieldDescri
 		}
 		list.Append(value)
 	}
+}
+
+// insteadOfList shows how to write a list that was written as a line; empty if the line is more than words.
+func insteadOfList(text string) string {
+	if text == "" || len(text) > 40 || strings.ContainsAny(text, `"'|&;<>$*{}[],#`) {
+		return ""
+	}
+	return "; write [" + strings.Join(strings.Fields(text), ", ") + "]"
 }
 
 const (

@@ -26,8 +26,8 @@ type document struct {
 	partly   bool // reading ended before the end of the tree
 }
 
-// maxProblems bounds what is told about one source.
-const maxProblems = 100
+// maxMarks bounds the marks that structure a file: each can make a value, and a value takes a hundred times its text.
+const maxMarks = 1 << 20
 
 // parse reads a source. What is wrong is in the document; what can be read is in the file.
 func parse(source Source) (d *document, file *schedulerdv1.FlowsFile) {
@@ -37,13 +37,17 @@ func parse(source Source) (d *document, file *schedulerdv1.FlowsFile) {
 		d.problems = Problems{{Source: d.name, Message: fmt.Sprintf("the file is larger than %d MiB; put its flows into several files", MaxFileBytes>>20)}}
 		return d, file
 	}
+	if marks(source.Content) > maxMarks {
+		d.problems = Problems{{Source: d.name, Message: "the file has more values than can be read at once; put its flows into several files"}}
+		return d, file
+	}
 	if at := invalidUTF8(source.Content); at >= 0 {
 		line := 1 + bytes.Count(source.Content[:at], []byte("\n"))
 		d.problems = Problems{{Source: d.name, Line: line, Column: 1, Message: "this line is not UTF-8 text"}}
 		return d, file
 	}
 	source.Content = joinSurrogates(source.Content)
-	d.lines = strings.Split(string(source.Content), "\n")
+	d.lines = lineBreak.Split(string(source.Content), -1)
 	defer func() {
 		// The parser is not ours, and the text is anybody's.
 		if recover() != nil {
@@ -55,6 +59,20 @@ func parse(source Source) (d *document, file *schedulerdv1.FlowsFile) {
 	}
 	return d, file
 }
+
+func marks(text []byte) int {
+	n := 0
+	for _, c := range text {
+		switch c {
+		case ',', ':', '-', '[', '{', '\n':
+			n++
+		}
+	}
+	return n
+}
+
+// lineBreak is what YAML 1.1 takes for the end of a line.
+var lineBreak = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
 
 func invalidUTF8(text []byte) int {
 	if utf8.Valid(text) {
@@ -100,11 +118,10 @@ const example = `flows:
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// report tells of a problem at a place.
+// report tells of a problem at a place. Reading ends when there are more than are told.
 func (d *document) report(line, column int, field, format string, args ...any) {
-	if len(d.problems) < maxProblems {
-		d.problems = append(d.problems, d.problem(line, column, field, fmt.Sprintf(format, args...)))
-	}
+	d.problems = append(d.problems, d.problem(line, column, field, fmt.Sprintf(format, args...)))
+	d.partly = d.partly || len(d.problems) > maxProblems
 }
 
 // reportAt tells of a problem with a node.

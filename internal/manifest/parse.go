@@ -41,7 +41,7 @@ func Parse(sources []Source) (*Set, Problems) {
 			set.resources = append(set.resources, origin{d, i})
 		}
 	}
-	return set, problems.sorted(set.order())
+	return set, problems.told(set.order())
 }
 
 // Check reads sources and compiles them together. If there are problems, the other results must not be used.
@@ -49,7 +49,7 @@ func Check(sources []Source, compiler *definition.Compiler, o definition.Options
 	set, problems := Parse(sources)
 	compiled, faults := compiler.Compile(set.File, o)
 	problems = append(problems, set.locate(faults)...)
-	return set, compiled, problems.sorted(set.order())
+	return set, compiled, problems.told(set.order())
 }
 
 func (s *Set) order() map[string]int {
@@ -62,12 +62,15 @@ func (s *Set) order() map[string]int {
 
 // Locate finds where the faults of File were written.
 func (s *Set) Locate(faults fault.List) Problems {
-	return s.locate(faults).sorted(s.order())
+	return s.locate(faults).told(s.order())
 }
 
 func (s *Set) locate(faults fault.List) Problems {
 	var problems Problems
 	for _, f := range faults {
+		if len(problems) > maxProblems {
+			break
+		}
 		d, field := s.home(f.Field)
 		if d == nil {
 			problems = append(problems, Problem{Source: s.names(), Field: f.Field, Message: f.Message})

@@ -28,6 +28,10 @@ func (p Problem) Error() string {
 	}
 	b.WriteString(": ")
 	if field := fault.Last(p.Field); field != "" {
+		const most = 80
+		if cut := len(field) - most; cut > 0 {
+			field = "…" + strings.ToValidUTF8(field[cut:], "")
+		}
 		b.WriteString(field + ": ")
 	}
 	b.WriteString(p.Message)
@@ -57,12 +61,24 @@ func (p Problems) Err() error {
 	return p
 }
 
-// sorted puts problems in the order of sources and lines, and drops repetitions.
-func (p Problems) sorted(order map[string]int) Problems {
+// maxProblems bounds what is told at once.
+const maxProblems = 100
+
+// told puts problems in the order of sources and lines, drops repetitions (what an alias repeats is wrong in one place), and
+// leaves out those that nobody would read.
+func (p Problems) told(order map[string]int) Problems {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(order[a.Source], order[b.Source]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return slices.Compact(p)
+	p = slices.CompactFunc(p, func(a, b Problem) bool {
+		a.Field, b.Field = "", ""
+		return a == b
+	})
+	if len(p) > maxProblems {
+		last := p[maxProblems]
+		p = append(p[:maxProblems], Problem{Source: last.Source, Line: last.Line, Column: last.Column, Message: "here and below are more problems; repair those above first"})
+	}
+	return p
 }
 
 // shownWidth is how much of a long line is shown.
@@ -70,22 +86,24 @@ const shownWidth = 100
 
 // excerpt shows a line with a mark below a column. Tabs stay tabs in both, so that the mark stands where it should.
 func excerpt(number, column int, line string) string {
-	runes := []rune(strings.TrimRight(line, "\r\n"))
-	at := min(max(column-1, 0), len(runes))
-	begin := max(0, at-shownWidth*2/3)
-	end := min(len(runes), begin+shownWidth)
+	line = strings.TrimRight(line, "\r\n")
+	// Only the part that is shown is looked at: a line can be as long as a file.
+	begin := max(0, column-1-shownWidth*2/3)
+	rest := skip(line, begin)
+	shown := []rune(rest[:len(rest)-len(skip(rest, shownWidth))])
+	at := min(column-1-begin, len(shown))
 	head, tail := "", ""
 	if begin > 0 {
 		head = "…"
 	}
-	if end < len(runes) {
+	if len(string(shown)) < len(rest) {
 		tail = "…"
 	}
 	label := fmt.Sprintf("%5d | ", number)
 	var b strings.Builder
-	b.WriteString(label + head + string(runes[begin:end]) + tail + "\n")
+	b.WriteString(label + head + string(shown) + tail + "\n")
 	b.WriteString(strings.Repeat(" ", len(label)-2) + "| " + strings.Repeat(" ", len([]rune(head))))
-	for _, r := range runes[begin:at] {
+	for _, r := range shown[:at] {
 		if r == '\t' {
 			b.WriteRune('\t')
 		} else {

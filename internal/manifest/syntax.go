@@ -33,7 +33,7 @@ func (d *document) syntax(err error) {
 	column := 1 + len(text) - len(strings.TrimLeft(text, " "))
 	at := func(i int) int { return 1 + utf8.RuneCountInString(text[:i]) }
 	switch {
-	case strings.Contains(message, "cannot start any token"):
+	case strings.Contains(message, "cannot start any token"), strings.Contains(message, "tab character"):
 		if i := strings.IndexByte(text, '\t'); i >= 0 && strings.TrimLeft(text[:i], " ") == "" {
 			column, message = at(i), "a tab cannot be used to indent; use spaces"
 		} else if i := strings.IndexAny(text, "@`%"); i >= 0 {
@@ -64,6 +64,8 @@ func (d *document) syntax(err error) {
 		message = "a key without a : after it, or a line that belongs to the text above and is not indented"
 	case strings.Contains(message, "unexpected end of stream"), strings.HasPrefix(message, "did not find expected ',' or"):
 		message = "a quote or bracket that is opened here or above is not closed"
+	case strings.HasPrefix(message, "did not find expected node content"):
+		message = "a value is missing here, or there is a comma or bracket too many"
 	case strings.HasPrefix(message, "exceeded max depth"):
 		message = "this is nested too deep"
 	}
