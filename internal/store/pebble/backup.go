@@ -321,7 +321,7 @@ func adopt(o Options, instance string, list contents) (_ store.Revision, err err
 	case m.revision < list.Revision || m.instance != list.Instance:
 		err = fmt.Errorf("the backup: %w: it holds revision %d of %q, it should be %d of %q", store.ErrCorrupt, m.revision, m.instance, list.Revision, list.Instance)
 	default:
-		err = g.serve(nil)
+		err = g.serve(nil, nil)
 	}
 	if err == nil {
 		batch := db.NewBatch()

@@ -66,7 +66,6 @@ func TestDamage(t *testing.T) {
 	older, killed, closed := damageStates(t, h)
 	rng := rand.New(rand.NewPCG(7, 7))
 	found, harmless := 0, 0
-	const groups = 1500
 	try := func(t *testing.T, what string, damaged disk) {
 		t.Helper()
 		fsys := vfs.NewMem()
@@ -83,11 +82,11 @@ func TestDamage(t *testing.T) {
 				return err
 			}
 			n, err := h.check(s)
-			if err == nil && n != groups {
-				t.Errorf("%s: the store opened with revision %d, want %d", what, n, groups)
+			if err == nil && n != damagedGroups {
+				t.Errorf("%s: the store opened with revision %d, want %d", what, n, damagedGroups)
 			} else if err == nil {
 				// It must go on to work, too: what the damage did may show only when tables are merged.
-				err = later.append(s, func(n int) bool { return n < groups+200 })
+				err = later.append(s, func(n int) bool { return n < damagedGroups+100 })
 				if err == nil {
 					_, err = later.check(s)
 				}
@@ -127,14 +126,14 @@ func TestDamage(t *testing.T) {
 					continue
 				}
 				changed("emptied", []byte{})
-				for range 6 {
+				for range 3 {
 					n := rng.IntN(len(content))
 					changed(fmt.Sprintf("cut at %d of %d", n, len(content)), content[:n])
 				}
 				if n := len(bytes.TrimRight(content, "\x00")); n > 20 {
 					changed("cut by a few bytes", content[:n-1-rng.IntN(20)])
 				}
-				for range 20 {
+				for range 10 {
 					n := rng.IntN(len(content))
 					flipped := slices.Clone(content)
 					flipped[n] ^= 1 << rng.IntN(8)
@@ -163,23 +162,25 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// damageStates writes a history of 1500 groups and returns the directory as it was after 300, after a kill, and after Close.
+const damagedGroups = 1000
+
+// damageStates writes a history and returns the directory as it was after 300 groups, as a kill would have left it, and after Close.
 func damageStates(t *testing.T, h *history) (older, killed, closed disk) {
 	t.Helper()
-	fsys := vfs.NewMem()
+	fsys := vfs.NewCrashableMem()
+	now := func() disk { // at one moment
+		return readDisk(t, fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), "/data")
+	}
 	o := small(Options{Dir: "/data", FS: fsys})
 	s := mustOpen(t, o)
 	h.grow(t, s, 300)
 	mustClose(t, s)
-	older = readDisk(t, fsys, "/data")
+	older = now()
 	s = mustOpen(t, o)
-	h.grow(t, s, 900)
-	// One large commit, so that the newest log has something in it whatever the size of the memtable.
-	h.grow(t, s, 300)
-	killed = readDisk(t, fsys, "/data")
+	h.grow(t, s, damagedGroups-300)
+	killed = now()
 	mustClose(t, s)
-	closed = readDisk(t, fsys, "/data")
-	return older, killed, closed
+	return older, killed, now()
 }
 
 // A directory in which something else is, or a part of a store, is not taken for a new store.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -34,8 +35,12 @@ type guard struct {
 	err      error // why it tripped
 	opening  bool
 	removals []string    // while opening
+	synced   manifest    // while opening
 	onTrip   func(error) // nil while opening
+	onSync   func(manifest) error
 }
+
+const manifestPrefix = "MANIFEST-"
 
 func newGuard(inner vfs.FS, dir string) *guard {
 	return &guard{FS: inner, dir: dir, opening: true, tripped: make(chan struct{}), closing: make(chan struct{})}
@@ -67,20 +72,41 @@ func (g *guard) failure() error {
 	}
 }
 
-// serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late. From then on
-// onTrip is called once when the guard trips; it must not call the engine.
-func (g *guard) serve(onTrip func(error)) error {
+// serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late.
+//
+// From then on onSync is called after each sync of a manifest, and now for the last one; and onTrip once, when the guard trips. They must
+// not call the engine, and may be nil.
+func (g *guard) serve(onSync func(manifest) error, onTrip func(error)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err != nil {
 		return g.err
 	}
+	if onSync != nil {
+		if err := onSync(g.synced); err != nil {
+			return writeError(g.dir, "write", markName, err)
+		}
+	}
 	for _, name := range g.removals {
 		// What stays is removed the next time.
 		_ = g.FS.Remove(name)
 	}
-	g.removals, g.opening, g.onTrip = nil, false, onTrip
+	g.removals, g.opening, g.onSync, g.onTrip = nil, false, onSync, onTrip
 	return nil
+}
+
+// syncedManifest tells how much of a manifest is on the disk.
+func (g *guard) syncedManifest(m manifest) error {
+	g.mu.Lock()
+	opening, onSync := g.opening, g.onSync
+	if opening && m.isAfter(g.synced) {
+		g.synced = m
+	}
+	g.mu.Unlock()
+	if opening || onSync == nil {
+		return nil
+	}
+	return onSync(m)
 }
 
 // release lets everybody go on who waits because the guard tripped.
@@ -141,7 +167,7 @@ func (g *guard) open(op, name string, do func() (vfs.File, error)) (vfs.File, er
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{opened, g, name}, nil
+	return &guardedFile{File: opened, guard: g, name: name}, nil
 }
 
 // keep takes back the removal of a file whose name is used again.
@@ -169,7 +195,7 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 	if err != nil || !g.guards(name) {
 		return dir, err
 	}
-	return &guardedFile{dir, g, name}, nil
+	return &guardedFile{File: dir, guard: g, name: name}, nil
 }
 
 func (g *guard) Link(oldname, newname string) error {
@@ -217,11 +243,13 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 // guardedFile is a file of the guarded directory, open for writing.
 type guardedFile struct {
 	vfs.File
-	guard *guard
-	name  string
+	guard   *guard
+	name    string
+	written atomic.Int64
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
+	f.written.Add(int64(len(p)))
 	return len(p), f.guard.attempt("write", f.name, func() error { return whole(len(p))(f.File.Write(p)) })
 }
 
@@ -239,7 +267,14 @@ func whole(want int) func(int, error) error {
 }
 
 func (f *guardedFile) Sync() error {
-	return f.guard.attempt("sync", f.name, f.File.Sync)
+	return f.guard.attempt("sync", f.name, func() error {
+		synced := manifest{f.guard.PathBase(f.name), f.written.Load()}
+		err := f.File.Sync()
+		if err == nil && strings.HasPrefix(synced.name, manifestPrefix) {
+			err = f.guard.syncedManifest(synced)
+		}
+		return err
+	})
 }
 
 func (f *guardedFile) SyncData() error {

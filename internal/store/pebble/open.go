@@ -59,7 +59,7 @@ func open(o Options) (_ *Store, err error) {
 		}
 	}()
 	if s.mark, err = identify(o); err != nil {
-		return nil, err
+		return nil, explain(o.Dir, err)
 	}
 	s.guard = newGuard(o.FS, o.Dir)
 	s.watch = &watcher{dir: o.Dir, guard: s.guard, log: o.Logger}
@@ -75,7 +75,7 @@ func open(o Options) (_ *Store, err error) {
 		s.guard.trip(err)
 		s.guard.release()
 		s.writes.Wait()
-		_ = s.closeEngine()
+		_ = errors.Join(s.closeEngine(), s.mark.close())
 		return nil, err
 	}
 	return s, nil
@@ -127,12 +127,15 @@ func identify(o Options) (*mark, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrIO, err)
 	}
-	if version := engineVersion(names); version > uint64(engine.FormatNewest) {
-		return nil, fmt.Errorf("%s: %w: its files have version %d, this program knows %d", o.Dir, store.ErrSchema, version, engine.FormatNewest)
+	if n, err := strconv.ParseUint(markerValue(names, "format-version"), 10, 64); err == nil && n > uint64(engine.FormatNewest) {
+		return nil, fmt.Errorf("%s: %w: its files have version %d, this program knows %d", o.Dir, store.ErrSchema, n, engine.FormatNewest)
 	}
 	m, err := findMark(o.FS, o.Dir)
-	if m != nil || err != nil {
-		return m, err
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		return m, checkManifest(o.FS, o.Dir, names, m.manifest)
 	}
 	names, err = foreign(o.FS, o.Dir)
 	if err != nil {
@@ -167,20 +170,6 @@ func firstOf(names []string) string {
 		return strings.Join(names[:3], ", ") + ", ..."
 	}
 	return strings.Join(names, ", ")
-}
-
-// engineVersion is the engine's format version, as its marker file has it; 0 if there is none.
-func engineVersion(names []string) uint64 {
-	newest := uint64(0)
-	for _, name := range names {
-		if rest, ok := strings.CutPrefix(name, "marker.format-version."); ok {
-			_, version, _ := cutLast(rest, ".")
-			if n, err := strconv.ParseUint(version, 10, 64); err == nil {
-				newest = max(newest, n)
-			}
-		}
-	}
-	return newest
 }
 
 // openEngine opens the engine's database. On damage that its checksums do not cover the engine may panic.
@@ -219,10 +208,13 @@ func (s *Store) begin(o Options) error {
 		s.view = newView(s.db)
 		s.sessions = store.NewSessions(nil, m.revision, m.generations)
 		s.sessions.End(fmt.Errorf("%s: %w", s.dir, store.ErrReadOnly))
-		return s.guard.serve(func(error) {})
+		return nil
 	}
 	s.sessions = store.NewSessions(s, m.revision, m.generations)
-	if err := s.guard.serve(s.failed); err != nil {
+	if err := s.mark.open(o.FS, o.Dir); err != nil {
+		return err
+	}
+	if err := s.guard.serve(s.mark.list, s.failed); err != nil {
 		return err
 	}
 	if err := s.removeBackups(); err != nil {
@@ -242,7 +234,7 @@ func (s *Store) begin(o Options) error {
 		return err
 	}
 	s.view = newView(s.db)
-	return s.mark.open(o.FS, o.Dir)
+	return nil
 }
 
 // removeBackups removes what backups left behind that a crash cut off.

@@ -274,18 +274,23 @@ func TestMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(content), "\n")
-	want := fmt.Sprintf("schedulerd-store 1 %s 00000000000000000012 ", s.Instance())
-	if len(lines) != 4 || !strings.HasPrefix(lines[0], want) && !strings.HasPrefix(lines[1], want) {
+	want := fmt.Sprintf("schedulerd-store 1 %s revision 00000000000000000012 ", s.Instance())
+	if len(lines) != slots+1 || !strings.HasPrefix(lines[0], want) && !strings.HasPrefix(lines[1], want) || !strings.HasPrefix(lines[4], "pid ") {
 		t.Errorf("the mark is %q, want %q in it", lines, want)
 	}
-	if len(content) != 3*slotSize {
+	if want := fmt.Sprintf("schedulerd-store 1 %s manifest MANIFEST-", s.Instance()); !strings.HasPrefix(lines[2]+lines[3], want) {
+		t.Errorf("the mark is %q, want %q in it", lines, want)
+	}
+	if len(content) != slots*slotSize {
 		t.Errorf("the mark has %d bytes", len(content))
 	}
 }
 
 func FuzzMark(f *testing.F) {
-	m := mark{instance: "INSTANCE", revision: 41}
-	good := append(append(m.text(41), m.text(42)...), markSlot("pid 1 on host")...)
+	m := mark{instance: "INSTANCE"}
+	good := append(m.slot(revisionLayout, 41), m.slot(revisionLayout, 42)...)
+	good = append(append(good, m.slot(manifestLayout, "MANIFEST-000001", 7)...), pad("")...)
+	good = append(good, pad("pid 1 on host")...)
 	f.Add(good)
 	f.Add(good[:600])
 	f.Add([]byte{})

@@ -24,8 +24,8 @@ type Store struct {
 	log      *slog.Logger
 	readOnly bool
 	lock     io.Closer
-	mark     *mark // under the lane of sessions
-	meta     meta  // as it was when the store was opened
+	mark     *mark
+	meta     meta // as it was when the store was opened
 	guard    *guard
 	watch    *watcher
 	db       *engine.DB
@@ -199,7 +199,7 @@ func (s *Store) Apply(_ context.Context, revision store.Revision, changes []stor
 	if err != nil {
 		return err
 	}
-	if err := s.mark.advance(revision); err != nil {
+	if err := s.mark.commit(revision); err != nil {
 		// The group is durable. The store without its mark is not safe any more.
 		s.guard.trip(writeError(s.dir, "write", s.fs.PathJoin(s.dir, markName), err))
 	}
@@ -284,10 +284,7 @@ func (s *Store) close() error {
 	s.mu.Unlock()
 	s.readers.Wait()
 	s.writes.Wait()
-	err := s.closeEngine()
-	if s.mark.file != nil {
-		err = errors.Join(err, s.mark.close())
-	}
+	err := errors.Join(s.closeEngine(), s.mark.close())
 	if s.guard.failure() != nil {
 		err = nil // sessions ended with the cause
 	}
