@@ -127,4 +127,3 @@ func (f *format) Set(text string) error {
 
 func (f *format) String() string { return string(*f) }
 func (*format) Type() string     { return "format" }
-

@@ -91,7 +91,7 @@ func (c *config) checkFlows(stdout io.Writer) (code int, err error) {
 	if err != nil {
 		return server.ExitCode(err), err
 	}
-	fmt.Fprintf(stdout, "%d flows are fine\n", flows)
+	fmt.Fprintf(stdout, "flows checked: %d; nothing is wrong\n", flows)
 	return server.ExitOK, nil
 }
 

@@ -31,7 +31,7 @@ func (s *Server) adminGRPC() *grpc.Server {
 // adminHTTP is the admin listener: HTTP/1.1, and HTTP/2 without TLS, over which gRPC comes.
 func (s *Server) adminHTTP(rpc *grpc.Server) *http.Server {
 	pages := http.NewServeMux()
-	pages.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{Registry: s.metrics.registry, EnableOpenMetrics: true}))
+	pages.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	pages.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "ok") })
 	pages.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if reason := s.readiness.look(); reason != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/runlog"
 	"github.com/schedulerd/schedulerd/internal/service"
 	"github.com/schedulerd/schedulerd/internal/store/pebble"
+	"github.com/schedulerd/schedulerd/internal/task/exec/process"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -64,70 +65,76 @@ type cleanup struct {
 	run  func() error
 }
 
-// drainTimeout bounds how long calls may take to end at a stop, those that run an endless stream against a client that does
-// not read among them.
-const drainTimeout = 5 * time.Second
+// How long calls may take to end at a stop. Those that were told to end need it if their client does not read, or is far away.
+const (
+	drainTimeout = 5 * time.Second
+	hurryTimeout = 500 * time.Millisecond
+)
 
 // Start starts a server. When it returns, flows are dispatched and the API answers. If anything fails, all that was done is
 // undone; the error is of one of the kinds above where one fits.
-func Start(ctx context.Context, o Options) (s *Server, err error) {
+func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, of{ErrOptions, err}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s = &Server{options: o, log: o.Log, called: make(chan struct{}), failed: make(chan error, 2), done: make(chan struct{})}
+	s := &Server{
+		options: o, log: o.Log, metrics: newMetrics(o.Version, runtime.Version()), readiness: newReadiness(o.MaxDueAge),
+		called: make(chan struct{}), failed: make(chan error, 2), done: make(chan struct{}),
+	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.hurry, s.hurryUp = context.WithCancel(context.Background())
-	defer func() {
-		if err != nil {
-			s.drain()
-			err = errors.Join(err, s.cleanUp())
-			s.hurryUp()
-		}
-	}()
-	s.metrics = newMetrics(o.Version, runtime.Version())
-	s.readiness = newReadiness(o.MaxDueAge)
-
-	kept, err := s.openData()
-	if err != nil {
-		return nil, err
-	}
-	s.compiler = definition.New(o.kinds(kept))
-	if s.files, err = readFlows(o.Flows, s.compiler, stored(ctx, kept.store), nil); err != nil {
-		return nil, err
-	}
-	if err := s.newService(kept); err != nil {
-		return nil, err
-	}
-	if err := s.listen(); err != nil {
-		return nil, err
-	}
-	if err := s.schedule(ctx, kept); err != nil {
-		return nil, err
+	if err := s.start(ctx); err != nil {
+		s.drain()
+		s.hurryUp()
+		return nil, errors.Join(err, s.cleanUp())
 	}
 	go s.stopWhenOver()
-	s.announce(kept)
 	return s, nil
 }
 
-// data is where a server keeps what it must not forget.
-type data struct {
-	store store.Store
-	logs  *runlog.Logs  // nil: in memory
-	disk  *pebble.Store // nil: in memory
+func (s *Server) start(ctx context.Context) error {
+	kept, err := s.openData()
+	if err != nil {
+		return err
+	}
+	s.compiler = definition.New(s.options.kinds(kept.processes))
+	if s.files, err = readFlows(s.options.Flows, s.compiler, stored(ctx, kept.store), nil); err != nil {
+		return err
+	}
+	if err := s.newService(kept); err != nil {
+		return err
+	}
+	if err := s.listen(); err != nil {
+		return err
+	}
+	if err := s.schedule(ctx, kept); err != nil {
+		return err
+	}
+	s.announce(kept)
+	return nil
 }
 
-// openData opens the data directory: the store, and the output of runs beside it.
+// data is where a server keeps what it must not forget. All but the store are nil if that is in memory.
+type data struct {
+	store     store.Store
+	disk      *pebble.Store
+	logs      *runlog.Logs
+	processes process.Tracker
+}
+
+// openData opens the data directory: the store, and beside it the output of runs and the records of the commands they run.
 func (s *Server) openData() (*data, error) {
-	if s.options.DataDir == "" {
+	dir := s.options.DataDir
+	if dir == "" {
 		memory := store.NewMemory()
 		s.onStop("memory store", memory.Close)
 		return &data{store: memory}, nil
 	}
 	disk, err := pebble.Open(pebble.Options{
-		Dir:           filepath.Join(s.options.DataDir, "store"),
+		Dir:           filepath.Join(dir, "store"),
 		CacheBytes:    s.options.CacheSize,
 		MemtableBytes: s.options.MemtableSize,
 		Logger:        s.log.With("part", "store"),
@@ -136,12 +143,24 @@ func (s *Server) openData() (*data, error) {
 		return nil, of{ErrStore, err}
 	}
 	s.onStop("store", disk.Close)
-	logs, err := runlog.Open(runlog.Options{Dir: filepath.Join(s.options.DataDir, "output")})
+	logs, err := runlog.Open(runlog.Options{Dir: filepath.Join(dir, "output")})
 	if err != nil {
 		return nil, of{ErrStore, err}
 	}
 	s.background(func(ctx context.Context) { logs.Keep(ctx, time.Hour) })
-	return &data{store: disk, logs: logs, disk: disk}, nil
+	// The store is ours, so whatever command still runs was left behind by a daemon that crashed. It must end before its run
+	// goes on.
+	processes, killed, err := process.OpenRecords(filepath.Join(dir, "processes"), s.log)
+	if processes == nil {
+		return nil, of{ErrStore, err}
+	}
+	if err != nil {
+		s.log.Warn("commands that a crash left behind may still run", "error", err)
+	}
+	for _, group := range killed {
+		s.log.Warn("a command that a crash left behind was killed", "run", group.RunID, "group", group.ID)
+	}
+	return &data{store: disk, disk: disk, logs: logs, processes: processes}, nil
 }
 
 func (s *Server) newService(kept *data) (err error) {
@@ -213,6 +232,7 @@ func (s *Server) listen() error {
 	}
 	s.onStop("API listener", closeAnyway(s.apiListen))
 	s.api = grpc.NewServer(options...)
+	s.onStop("API server", func() error { s.api.Stop(); return nil })
 	pb.RegisterSchedulerServiceServer(s.api, s.service)
 	healthpb.RegisterHealthServer(s.api, healthService{s.readiness.grpc, s.draining.Done()})
 	s.metrics.calls.know(s.api.GetServiceInfo())
@@ -231,7 +251,6 @@ func (s *Server) listen() error {
 		s.onStop("admin server", s.stopAdmin)
 	}
 	s.serving.Go(func() { s.served("API", s.api.Serve(s.apiListen)) })
-	s.onStop("API server", func() error { s.api.Stop(); return nil })
 	return nil
 }
 

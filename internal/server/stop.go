@@ -55,7 +55,11 @@ func (s *Server) stop() {
 	if s.err = s.cleanUp(); s.err == nil {
 		s.err = err
 	}
-	s.log.Info("stopped", "took", time.Since(began), "error", s.err)
+	if s.err != nil {
+		s.log.Error("stopped, with an error", "took", time.Since(began), "error", s.err)
+		return
+	}
+	s.log.Info("stopped", "took", time.Since(began))
 }
 
 // pause waits, unless there is a hurry.
@@ -68,16 +72,17 @@ func (s *Server) pause(d time.Duration) {
 	}
 }
 
-// endAPI lets calls finish, for as long as drainTimeout.
+// endAPI lets calls finish, for as long as drainTimeout, or hurryTimeout in a hurry.
 func (s *Server) endAPI() {
-	ctx, cancel := context.WithTimeout(s.hurry, drainTimeout)
-	defer cancel()
-	late := context.AfterFunc(ctx, func() {
+	cut := func() {
 		s.log.Warn("calls that do not end are cut off")
 		s.api.Stop()
-	})
+	}
+	late := time.AfterFunc(drainTimeout, cut)
+	defer late.Stop()
+	forget := context.AfterFunc(s.hurry, func() { late.Reset(hurryTimeout) })
+	defer forget()
 	s.api.GracefulStop()
-	late()
 }
 
 // report tells of runs that did not end by themselves, and of teardowns that failed.
