@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -179,14 +178,13 @@ func unreachable(message string) (cause, hint string) {
 	return cause, hint
 }
 
-// explainLoss says why a stream broke that goes on after a pause.
-func explainLoss(err error, pause time.Duration, server string) string {
-	text := explain(err, server)
+// explainLoss says why a stream broke that goes on by itself.
+func explainLoss(err error, server string) string {
 	if st := wireStatus(err); st != nil && st.Code() == codes.Unavailable && errorInfo(st) == nil {
 		cause, _ := unreachable(st.Message())
-		text = fmt.Sprintf("connection to %s lost: %s", server, cause)
+		return fmt.Sprintf("connection to %s lost: %s; trying again", server, cause)
 	}
-	return fmt.Sprintf("%s; trying again in %s", text, shortDuration(pause))
+	return explain(err, server) + "; trying again"
 }
 
 // expand fills words from metadata; ok is false if a value outside of brackets is missing or there are no words.

@@ -44,7 +44,7 @@ func flowRow(c clock, flow *pb.FlowInfo, wide bool) []cell {
 		{strconv.FormatUint(flow.GetRunCount(), 10), plain},
 		{c.relative(flow.GetLastRun()), plain},
 		{flowResult(flow), outcomeStyles[flow.GetLastOutcome()]},
-		{c.relative(flow.GetNextFire()), plain},
+		{nextRun(c, flow), plain},
 	}
 	if wide {
 		row = append(row, cells(
@@ -68,6 +68,14 @@ func flowStatus(flow *pb.FlowInfo) string {
 		text += ", paused"
 	}
 	return text
+}
+
+// nextRun is when a flow will run by itself: fire times of a tripped or paused one are skipped.
+func nextRun(c clock, flow *pb.FlowInfo) string {
+	if flow.GetPaused() || flow.GetStatus() == pb.FlowStatus_FLOW_STATUS_TRIPPED {
+		return none
+	}
+	return c.relative(flow.GetNextFire())
 }
 
 // flowResult is how the last ended run went.
@@ -194,8 +202,8 @@ func changeLine(c clock, change flowChange) []cell {
 	if detail := flowDetail(c, flow); detail != "" {
 		parts = append(parts, detail)
 	}
-	if flow.GetStatus() != pb.FlowStatus_FLOW_STATUS_RUNNING && flow.GetNextFire() != nil {
-		parts = append(parts, "next "+c.relative(flow.GetNextFire()))
+	if next := nextRun(c, flow); flow.GetStatus() != pb.FlowStatus_FLOW_STATUS_RUNNING && next != none {
+		parts = append(parts, "next "+next)
 	}
 	if change.merged > 0 {
 		parts = append(parts, fmt.Sprintf("%d changes merged", change.merged))

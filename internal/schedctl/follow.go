@@ -16,8 +16,10 @@ func (a *app) follow(ctx context.Context, client pb.SchedulerServiceClient, id s
 	if a.printer.human() {
 		return a.followForPeople(ctx, watch)
 	}
-	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	outage := outage{app: a}
+	watch.Lost = outage.begin
 	return watch.Run(ctx, func(response *pb.WatchRunResponse) error {
+		outage.end()
 		return a.printer.stream(view{message: response, names: endedName(response.GetRun())})
 	})
 }
@@ -33,15 +35,24 @@ func endedName(run *pb.Run) []string {
 // followForPeople prints events as lines and, on a terminal, where the run is under them.
 func (a *app) followForPeople(ctx context.Context, watch RunWatch) (*pb.Run, error) {
 	progress := progress{app: a}
-	show := func(change func() []string) { a.printer.lines(change()) }
-	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	outage := outage{app: a}
+	watch.Lost = outage.begin
+	show := func(change func() []string) {
+		outage.end()
+		a.printer.lines(change())
+	}
 	if _, _, live := a.env.Window(); live {
 		screen := &screen{out: a.env.Out, window: a.env.Window, block: func() []string { return progress.status() }}
 		stop := screen.start()
 		defer stop()
 		show = screen.update
-		watch.Lost = func(err error, pause time.Duration) {
-			screen.update(func() []string { progress.lost = a.lossText(err, pause); return nil })
+		watch.Lost = func(err error, _ time.Duration) {
+			screen.update(func() []string {
+				if err != nil {
+					progress.lost = explainLoss(err, a.conn.server)
+				}
+				return nil
+			})
 		}
 	}
 	return watch.Run(ctx, func(response *pb.WatchRunResponse) error {
@@ -125,10 +136,11 @@ func (a *app) await(ctx context.Context, client pb.SchedulerServiceClient, id st
 	if a.printer.human() {
 		return a.follow(ctx, client, id, true)
 	}
-	watch := RunWatch{Client: client, RunID: id, Begun: true}
-	watch.Lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+	outage := outage{app: a}
+	watch := RunWatch{Client: client, RunID: id, Begun: true, Lost: outage.begin}
 	var events []*pb.RunEvent
 	run, err := watch.Run(ctx, func(response *pb.WatchRunResponse) error {
+		outage.end()
 		events = append(events, response.GetEvents()...)
 		return nil
 	})

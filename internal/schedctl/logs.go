@@ -27,9 +27,14 @@ as far as it is kept. With --follow it goes on until the run ends.`,
 			defer cancel()
 			out := bufio.NewWriter(a.env.Out)
 			defer out.Flush()
-			tailing := logTail{client: client, request: &pb.TailLogsRequest{RunId: args[0], Follow: follow, TailBytes: tail}}
-			tailing.lost = func(err error, pause time.Duration) { a.warn(a.lossText(err, pause)) }
+			outage := outage{app: a}
+			tailing := logTail{
+				client:  client,
+				request: &pb.TailLogsRequest{RunId: args[0], Follow: follow, TailBytes: tail},
+				lost:    outage.begin,
+			}
 			return tailing.run(ctx, func(lines []*pb.LogLine) error {
+				outage.end()
 				if !a.printer.human() {
 					return a.printer.stream(view{message: &pb.TailLogsResponse{Lines: lines}, names: args})
 				}

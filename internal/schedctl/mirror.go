@@ -22,9 +22,22 @@ type mirror struct {
 // flowChange is a change of the mirror.
 type flowChange struct {
 	id     string
+	before *pb.FlowInfo // nil: it is new here
 	flow   *pb.FlowInfo // nil: it left
 	left   pb.FlowChangeType
 	merged uint32
+}
+
+// worthALine says whether more has changed than what the clock and the counters of skipped fire times change by themselves.
+func (c flowChange) worthALine() bool {
+	if c.before == nil || c.flow == nil {
+		return true
+	}
+	before, after := proto.CloneOf(c.before), proto.CloneOf(c.flow)
+	for _, flow := range []*pb.FlowInfo{before, after} {
+		flow.NextFire, flow.Skipped, flow.Revision = nil, nil, 0
+	}
+	return !proto.Equal(before, after)
 }
 
 // apply takes one response of a watch and returns what changed by it, in its order.
@@ -54,9 +67,9 @@ func (m *mirror) apply(response *pb.WatchStatusResponse, fresh bool) []flowChang
 			leave(id, change.GetType())
 		default:
 			// A snapshot after a fresh start repeats what is known.
-			if !proto.Equal(m.flows[id], flow) {
+			if before := m.flows[id]; !proto.Equal(before, flow) {
 				m.flows[id] = flow
-				changes = append(changes, flowChange{id: id, flow: flow, merged: change.GetMerged()})
+				changes = append(changes, flowChange{id: id, before: before, flow: flow, merged: change.GetMerged()})
 			}
 		}
 	}

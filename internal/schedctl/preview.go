@@ -257,15 +257,21 @@ func (a *app) previewLines(response *pb.PreviewResponse) []string {
 			zone = loaded
 		}
 	}
-	local := zone.String() != "UTC"
+	name := zone.String()
+	if name == time.Local.String() {
+		if name, _ = a.clock.now().In(zone).Zone(); name != "UTC" {
+			name = "LOCAL"
+		}
+	}
+	local := name != "UTC"
 	header := cells("UTC")
 	if local {
-		header = append(header, cell{text: zone.String()})
+		header = append(header, cell{text: name})
 	}
 	rows := [][]cell{append(header, cell{text: "FROM NOW"})}
 	for _, ts := range response.GetFireTimes() {
 		t := ts.AsTime()
-		row := cells(t.Format("Mon " + time.RFC3339Nano))
+		row := cells(t.Format("Mon 2006-01-02T15:04:05.999Z07:00"))
 		if local {
 			row = append(row, cell{text: t.In(zone).Format("Mon 2006-01-02 15:04:05 MST")})
 		}

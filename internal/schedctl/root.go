@@ -63,19 +63,26 @@ func (a *app) report(err error) {
 	}
 }
 
-// warn tells something that does not end the command.
-func (a *app) warn(text string) {
-	if text != "" {
-		fmt.Fprintln(a.env.Err, "schedctl: "+text)
+// outage tells on standard error when a stream breaks and when it goes on, once each.
+type outage struct {
+	*app
+	on bool
+}
+
+// begin is told of each failure. A server that only ends a stream to spread load gives no error.
+func (o *outage) begin(err error, _ time.Duration) {
+	if err != nil && !o.on {
+		o.on = true
+		fmt.Fprintf(o.env.Err, "schedctl: %s\n", explainLoss(err, o.conn.server))
 	}
 }
 
-// lossText says why a stream broke, or nothing if the server only ended it to spread load.
-func (a *app) lossText(err error, pause time.Duration) string {
-	if err == nil {
-		return ""
+// end is told of each message that comes.
+func (o *outage) end() {
+	if o.on {
+		o.on = false
+		fmt.Fprintln(o.env.Err, "schedctl: connected again")
 	}
-	return explainLoss(err, pause, a.conn.server)
 }
 
 func (a *app) close() {

@@ -234,10 +234,11 @@ func eventText(event *pb.RunEvent) (string, style) {
 		after = " after " + took(event.GetDuration())
 	}
 	why := ""
-	for _, text := range []string{event.GetDetail(), event.GetError()} {
-		if text != "" {
-			why += ": " + text
-		}
+	switch detail := event.GetDetail(); {
+	case event.GetError() != "" && detail != "":
+		why = ": " + event.GetError() + " (" + detail + ")"
+	case event.GetError()+detail != "":
+		why = ": " + event.GetError() + detail
 	}
 	switch event.GetType() {
 	case pb.RunEventType_RUN_EVENT_TYPE_STATE_ENTERED:

@@ -136,10 +136,11 @@ func (a *app) resumeCommand() *cobra.Command {
 	return command
 }
 
-// next tells a flow's next fire time, if it has one.
+// next tells when a flow will run by itself, if it will.
 func (a *app) next(flow *pb.FlowInfo) string {
-	if flow.GetNextFire() == nil {
+	next := nextRun(a.clock, flow)
+	if next == none {
 		return ""
 	}
-	return ", next " + a.clock.relative(flow.GetNextFire())
+	return ", next " + next
 }

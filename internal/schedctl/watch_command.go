@@ -80,8 +80,10 @@ func (w *watching) run(ctx context.Context) error {
 	if _, _, live := w.env.Window(); live && w.printer.human() {
 		return w.live(ctx)
 	}
-	w.watch.Lost = func(err error, pause time.Duration) { w.warn(w.lossText(err, pause)) }
+	outage := outage{app: w.app}
+	w.watch.Lost = outage.begin
 	return w.watch.Run(ctx, func(response *pb.WatchStatusResponse, fresh bool) error {
+		outage.end()
 		changes := w.mirror.apply(response, fresh)
 		if err := w.print(response, changes); err != nil {
 			return err
@@ -95,9 +97,11 @@ func (w *watching) live(ctx context.Context) error {
 	screen := &screen{out: w.env.Out, window: w.env.Window}
 	screen.block = func() []string { return w.table(screen.room()) }
 	w.watch.MinInterval = liveInterval
-	w.watch.Lost = func(err error, pause time.Duration) {
+	w.watch.Lost = func(err error, _ time.Duration) {
 		screen.update(func() []string {
-			w.lost = w.lossText(err, pause)
+			if err != nil { // else the server only ended a stream to spread load
+				w.lost = explainLoss(err, w.conn.server)
+			}
 			return nil
 		})
 	}
@@ -142,9 +146,11 @@ func (w *watching) print(response *pb.WatchStatusResponse, changes []flowChange)
 		v.names = append(v.names, change.id)
 	}
 	v.lines = func(bool) []string {
-		lines := make([]string, len(changes))
-		for i, change := range changes {
-			lines[i] = w.printer.canvas.line(changeLine(w.clock, change), nil, "  ")
+		var lines []string
+		for _, change := range changes {
+			if change.worthALine() {
+				lines = append(lines, w.printer.canvas.line(changeLine(w.clock, change), nil, "  "))
+			}
 		}
 		return lines
 	}

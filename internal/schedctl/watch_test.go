@@ -348,6 +348,32 @@ func TestMirror(t *testing.T) {
 	})
 }
 
+func TestWorthALine(t *testing.T) {
+	before := sampleFlows()[0]
+	tests := []struct {
+		name string
+		edit func(*pb.FlowInfo)
+		want bool
+	}{
+		{"nothing", func(*pb.FlowInfo) {}, false},
+		{"next fire time", func(f *pb.FlowInfo) { f.NextFire = at(time.Hour) }, false},
+		{"skipped fire times", func(f *pb.FlowInfo) { f.Skipped = []*pb.SkipCount{{Count: 1}}; f.Revision++ }, false},
+		{"status", func(f *pb.FlowInfo) { f.Status = tripped }, true},
+		{"state of the run", func(f *pb.FlowInfo) { f.CurrentRun.State = "upload" }, true},
+		{"paused", func(f *pb.FlowInfo) { f.Paused = true }, true},
+	}
+	for _, test := range tests {
+		after := sampleFlows()[0]
+		test.edit(after)
+		if got := (flowChange{before: before, flow: after}).worthALine(); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	if !(flowChange{flow: before}).worthALine() || !(flowChange{before: before}).worthALine() {
+		t.Error("coming and going are worth a line")
+	}
+}
+
 func TestMirrorTop(t *testing.T) {
 	var m mirror
 	var changes []*pb.FlowChange
