@@ -30,6 +30,10 @@ type Running struct {
 // Done is closed when the scheduler has stopped.
 func (r *Running) Done() <-chan struct{} { return r.done }
 
+// Halted is closed when the store takes no more, for good: nothing is dispatched any more, and only a new start helps. Stop still
+// stops the rest in order.
+func (r *Running) Halted() <-chan struct{} { return r.engine.dead }
+
 // Wait blocks until the scheduler has stopped, without stopping it.
 func (r *Running) Wait() *StopResult {
 	<-r.done
