@@ -51,7 +51,9 @@ type Server struct {
 	stopOnce sync.Once
 	called   chan struct{} // closed when the Stop call was made
 	callOnce sync.Once
-	failed   chan error // of a listener that stopped serving without being told to
+	lost     chan struct{} // closed when a listener stopped serving without being told to
+	loseOnce sync.Once
+	failure  error // of that listener; set before lost is closed
 	done     chan struct{}
 	err      error // of the stop; set before done is closed
 
@@ -82,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, log: o.Log, metrics: newMetrics(o.Version, runtime.Version()), readiness: newReadiness(o.MaxDueAge),
-		called: make(chan struct{}), failed: make(chan error, 2), done: make(chan struct{}),
+		called: make(chan struct{}), lost: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.hurry, s.hurryUp = context.WithCancel(context.Background())
@@ -100,7 +102,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.compiler = definition.New(s.options.kinds(kept.processes))
+	s.compiler = definition.New(s.options.kinds(kept.owner))
 	if s.files, err = readFlows(s.options.Flows, s.compiler, stored(ctx, kept.store), nil); err != nil {
 		return err
 	}
@@ -119,13 +121,13 @@ func (s *Server) start(ctx context.Context) error {
 
 // data is where a server keeps what it must not forget. All but the store are nil if that is in memory.
 type data struct {
-	store     store.Store
-	disk      *pebble.Store
-	logs      *runlog.Logs
-	processes process.Tracker
+	store store.Store
+	disk  *pebble.Store
+	logs  *runlog.Logs
+	owner string // marks the commands it runs
 }
 
-// openData opens the data directory: the store, and beside it the output of runs and the records of the commands they run.
+// openData opens the data directory: the store, and beside it the output of runs.
 func (s *Server) openData() (*data, error) {
 	dir := s.options.DataDir
 	if dir == "" {
@@ -150,17 +152,18 @@ func (s *Server) openData() (*data, error) {
 	s.background(func(ctx context.Context) { logs.Keep(ctx, time.Hour) })
 	// The store is ours, so whatever command still runs was left behind by a daemon that crashed. It must end before its run
 	// goes on.
-	processes, killed, err := process.OpenRecords(filepath.Join(dir, "processes"), s.log)
-	if processes == nil {
+	owner, err := filepath.Abs(dir)
+	if err != nil {
 		return nil, of{ErrStore, err}
 	}
+	killed, err := process.KillLeft(owner)
 	if err != nil {
 		s.log.Warn("commands that a crash left behind may still run", "error", err)
 	}
 	for _, group := range killed {
 		s.log.Warn("a command that a crash left behind was killed", "run", group.RunID, "group", group.ID)
 	}
-	return &data{store: disk, disk: disk, logs: logs, processes: processes}, nil
+	return &data{store: disk, disk: disk, logs: logs, owner: owner}, nil
 }
 
 func (s *Server) newService(kept *data) (err error) {
@@ -275,7 +278,10 @@ func closeAnyway(l net.Listener) func() error {
 // served tells when a server stops serving without being told to.
 func (s *Server) served(name string, err error) {
 	if err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-		s.failed <- fmt.Errorf("the %s listener failed: %w", name, err)
+		s.loseOnce.Do(func() {
+			s.failure = fmt.Errorf("the %s listener failed: %w", name, err)
+			close(s.lost)
+		})
 	}
 }
 

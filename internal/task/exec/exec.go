@@ -30,14 +30,14 @@ const (
 	MaxResult = workflow.MaxResultBytes - 1<<10
 )
 
-// Kind runs commands that no one keeps record of.
-var Kind = KindWith(nil)
+// Kind runs commands that no daemon would find again after a crash.
+var Kind = KindOf("")
 
-// KindWith runs commands and tells a tracker of their process groups, so that a daemon started after a crash can end what is
-// left of them.
-func KindWith(tracker process.Tracker) task.Kind {
+// KindOf runs commands marked as an owner's, so that a daemon started after a crash can end what is left of them: see
+// process.KillLeft.
+func KindOf(owner string) task.Kind {
 	return task.Kind{Field: "exec", New: func(t *schedulerdv1.Task, env *task.Env) (workflow.Task, error) {
-		return newTask(t.GetExec(), env, tracker)
+		return newTask(t.GetExec(), env, owner)
 	}}
 }
 
@@ -51,12 +51,12 @@ type command struct {
 	output       schedulerdv1.ExecOutput
 	successCodes []int32
 	killDelay    time.Duration
-	tracker      process.Tracker
+	owner        string
 }
 
 var errNotAllowed = errors.New("commands are not allowed in flows that arrive over the API: put the flow into a flows file, or start schedulerd with --allow-api-exec")
 
-func newTask(x *schedulerdv1.ExecTask, env *task.Env, tracker process.Tracker) (workflow.Task, error) {
+func newTask(x *schedulerdv1.ExecTask, env *task.Env, owner string) (workflow.Task, error) {
 	if !env.AllowExec {
 		return nil, errNotAllowed
 	}
@@ -68,7 +68,7 @@ func newTask(x *schedulerdv1.ExecTask, env *task.Env, tracker process.Tracker) (
 		output:       x.GetOutput(),
 		successCodes: x.GetSuccessCodes(),
 		killDelay:    DefaultKillDelay,
-		tracker:      tracker,
+		owner:        owner,
 	}
 	switch {
 	case len(x.GetCommand()) > 0 && x.GetShell() != "":
@@ -150,7 +150,7 @@ func (c *command) Run(ctx context.Context, in *workflow.Invocation) (workflow.Re
 
 // command evaluates what to run.
 func (c *command) command(in *workflow.Invocation) (*process.Command, error) {
-	p := &process.Command{KillDelay: c.killDelay, Tracker: c.tracker, RunID: in.RunID}
+	p := &process.Command{KillDelay: c.killDelay}
 	var err error
 	if p.Env, err = c.environment(in); err != nil {
 		return nil, err
@@ -231,6 +231,9 @@ func (c *command) environment(in *workflow.Invocation) ([]string, error) {
 	if !in.FireTime.IsZero() {
 		fireTime = in.FireTime.UTC().Format(time.RFC3339Nano)
 	}
+	if c.owner != "" {
+		list = append(list, process.OwnerVariable+"="+c.owner)
+	}
 	return append(list,
 		process.RunIDVariable+"="+in.RunID,
 		envFlow+"="+in.FlowID,
@@ -255,7 +258,7 @@ func inherit(more []string) []string {
 // checkVariable tells when a name cannot be that of a variable, or is one that the run sets.
 func checkVariable(env *task.Env, field, name string) {
 	switch name {
-	case process.RunIDVariable, envFlow, envState, envAttempt, envIdempotencyKey, envFireTime:
+	case process.OwnerVariable, process.RunIDVariable, envFlow, envState, envAttempt, envIdempotencyKey, envFireTime:
 		env.Faultf(field, "%s is set by schedulerd to what the run is: choose another name", name)
 		return
 	}

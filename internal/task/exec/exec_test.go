@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/task"
-	"github.com/schedulerd/schedulerd/internal/task/exec/process"
 	"github.com/schedulerd/schedulerd/internal/task/kindtest"
 	"go.uber.org/goleak"
 )
@@ -304,20 +303,13 @@ func TestOutputHeldOpen(t *testing.T) {
 	}
 }
 
-// tracker keeps what it is told.
-type tracker struct{ started, ended []process.Group }
-
-func (k *tracker) Started(g process.Group) { k.started = append(k.started, g) }
-func (k *tracker) Ended(g process.Group)   { k.ended = append(k.ended, g) }
-
-func TestTracker(t *testing.T) {
-	k := &tracker{}
-	built := kindtest.Task(t, KindWith(k), kindtest.Config(), `{"exec": {"command": ["true"]}}`)
-	if _, err := built.Run(t.Context(), kindtest.NewCall().Invocation); err != nil {
-		t.Fatal(err)
-	}
-	if len(k.started) != 1 || !slices.Equal(k.started, k.ended) || k.started[0].RunID != "flow@7" {
-		t.Errorf("told %+v", k)
+func TestOwnerIsInTheEnvironment(t *testing.T) {
+	for owner, want := range map[string]string{"/data": "/data", "": "nobody"} {
+		built := kindtest.Task(t, KindOf(owner), kindtest.Config(), `{"exec": {"shell": "printf %s \"$${SCHEDULERD_OWNER:-nobody}\"", "output": "EXEC_OUTPUT_TEXT"}}`)
+		got, err := built.Run(t.Context(), kindtest.NewCall().Invocation)
+		if value, _ := got.Value.(map[string]any); err != nil || value["stdout"] != want {
+			t.Errorf("owner %q: %v, %v", owner, got, err)
+		}
 	}
 }
 

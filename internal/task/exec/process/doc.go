@@ -14,8 +14,8 @@
 // goroutine locked to it ends. So the goroutine that starts the command locks its thread, and stays on it until the command
 // has ended. That costs nothing: waiting for a child takes a thread of its own anyway. The alternatives were one thread that
 // starts every command, where a program on a dead network disk would hold up all others, and a supervisor process, which
-// would be one more thing that can die. What the signal cannot reach are the command's own children. They are found by
-// [KillGroup], which a daemon calls at its start for every group that its [Tracker] was told had started and not had ended.
+// would be one more thing that can die. What the signal cannot reach are the command's own children. They carry [OwnerVariable] in
+// their environment, by which [KillLeft] finds them at the daemon's next start.
 //
 // Elsewhere there is no parent-death signal, and groups left behind are not found.
 //

@@ -26,8 +26,6 @@ type Command struct {
 	Stdout    io.Writer     // nil: the null device
 	Stderr    io.Writer     // nil: the null device
 	KillDelay time.Duration // between SIGTERM and SIGKILL when the context is done
-	Tracker   Tracker       // told of the group; nil: no one
-	RunID     string        // of the run it works for; what the tracker is told
 }
 
 // Exit is how a command ended by itself.
@@ -80,13 +78,6 @@ func (c *Command) Run(ctx context.Context) (Exit, error) {
 	if err != nil {
 		return Exit{}, c.explain(cmd.Path, err)
 	}
-	if c.Tracker != nil {
-		if group, err := identify(cmd.Process.Pid, c.RunID); err == nil {
-			c.Tracker.Started(group)
-			defer c.Tracker.Ended(group)
-		}
-	}
-
 	var stopped *StopError
 	select {
 	case <-child.ended:

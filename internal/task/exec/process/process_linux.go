@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,54 +31,70 @@ func (c *child) awaitEnd() {
 
 func (c *child) reap() error { return c.Wait() }
 
-// identify gives the group of a command that was not reaped yet.
-func identify(pid int, runID string) (Group, error) {
-	start, _, err := stat(pid)
-	if err != nil {
-		return Group{}, err
+// KillLeft kills the process groups that daemons with this owner left behind, waits until they are gone, and tells which they were. No
+// daemon with this owner may be running. A process with a session of its own (setsid) wanted to outlive its task, and does.
+func KillLeft(owner string) (killed []Group, err error) {
+	for range killTries {
+		left, err := groupsOf(owner)
+		if err != nil || len(left) == 0 {
+			return killed, err
+		}
+		for _, g := range left {
+			if err := unix.Kill(-g.ID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return killed, fmt.Errorf("process group %d: %w", g.ID, err)
+			}
+			if !slices.Contains(killed, g) {
+				killed = append(killed, g)
+			}
+		}
+		time.Sleep(killPause) // the kernel takes its time
 	}
-	boot, err := bootID()
-	return Group{ID: pid, StartTime: start, Boot: boot, RunID: runID}, err
+	return killed, fmt.Errorf("process groups %v do not go away", killed)
 }
 
-// KillGroup kills what is left of a group whose daemon is gone, and says whether there was anything. A group is known by
-// its command, or, if that is dead, by the run's id in the environment of another member: as long as a group has a member,
-// its number is not given to another.
-func KillGroup(g Group) (killed bool, err error) {
-	if boot, err := bootID(); err != nil || boot != g.Boot || g.ID <= 1 {
-		return false, err
-	}
+const (
+	killTries = 1000
+	killPause = 5 * time.Millisecond
+)
+
+// groupsOf lists the groups with a member that has this owner. Zombies have no environment.
+func groupsOf(owner string) (groups []Group, err error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return false, fmt.Errorf("process group %d: %w", g.ID, err)
+		return nil, fmt.Errorf("commands left behind: %w", err)
 	}
 	for _, process := range processes {
 		pid, err := strconv.Atoi(process.Name())
 		if err != nil {
 			continue
 		}
-		start, group, err := stat(pid)
-		if err != nil || group != g.ID {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil { // it has ended, or is another user's
 			continue
 		}
-		if pid == g.ID && start == g.StartTime || pid != g.ID && worksFor(pid, g.RunID) {
-			if err := unix.Kill(-g.ID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return false, fmt.Errorf("process group %d: %w", g.ID, err)
+		variables := strings.Split(string(environ), "\x00")
+		if !slices.Contains(variables, OwnerVariable+"="+owner) {
+			continue
+		}
+		group, session, err := stat(pid)
+		if err != nil || group == session || group <= 1 {
+			continue
+		}
+		g := Group{ID: group}
+		for _, v := range variables {
+			if id, ok := strings.CutPrefix(v, RunIDVariable+"="); ok {
+				g.RunID = id
 			}
-			return true, nil
+		}
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
 		}
 	}
-	return false, nil
+	return groups, nil
 }
 
-// worksFor says whether a process has a run's id in its environment.
-func worksFor(pid int, runID string) bool {
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && runID != "" && slices.Contains(strings.Split(string(environ), "\x00"), RunIDVariable+"="+runID)
-}
-
-// stat reads a process's start time and group. A zombie is there still. See proc_pid_stat(5).
-func stat(pid int) (start uint64, group int, err error) {
+// stat reads a process's group and session. See proc_pid_stat(5).
+func stat(pid int) (group, session int, err error) {
 	name := fmt.Sprintf("/proc/%d/stat", pid)
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -85,17 +102,12 @@ func stat(pid int) (start uint64, group int, err error) {
 	}
 	// The second field is the program's name in parentheses, and may hold anything.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 {
+	if len(fields) < 4 {
 		return 0, 0, &fs.PathError{Op: "read", Path: name, Err: fs.ErrInvalid}
 	}
 	if group, err = strconv.Atoi(string(fields[2])); err != nil {
 		return 0, 0, err
 	}
-	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
-	return start, group, err
-}
-
-func bootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id)), err
+	session, err = strconv.Atoi(string(fields[3]))
+	return group, session, err
 }

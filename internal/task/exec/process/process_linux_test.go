@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,53 +131,33 @@ func TestOutputHeldOpenOutsideTheGroup(t *testing.T) {
 	}
 }
 
-// announced tells the daemon's parent when a group was recorded.
-type announced struct{ *Records }
-
-func (a announced) Started(g Group) {
-	a.Records.Started(g)
-	fmt.Fprintln(os.Stderr, "recorded")
-}
-
-// daemon is a process that runs a command which has a child, records it, and never ends.
-func daemon(dir string) {
-	records, _, err := OpenRecords(dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	if err != nil {
-		panic(err)
-	}
+// daemon is a process that runs a command which has a child, and never ends.
+func daemon(owner string) {
 	command := &Command{
-		Args: []string{"/bin/sh", "-c", "sleep 1000 & echo $$; echo $!; wait"},
-		Env:  []string{"PATH=" + os.Getenv("PATH"), RunIDVariable + "=r1"}, RunID: "r1",
-		Stdout: os.Stdout, Tracker: announced{records},
+		Args:   []string{"/bin/sh", "-c", "sleep 1000 & setsid sleep 1000 & echo $$; echo $!; pgrep -P $$ -f 'sleep 1000' | head -n 1; wait"},
+		Env:    []string{"PATH=" + os.Getenv("PATH"), RunIDVariable + "=r1", OwnerVariable + "=" + owner},
+		Stdout: os.Stdout,
 	}
-	_, err = command.Run(context.Background())
+	_, err := command.Run(context.Background())
 	panic(err)
 }
 
 func TestDaemonIsKilled(t *testing.T) {
-	dir := t.TempDir()
+	owner := t.TempDir()
 	self := exec.Command(os.Args[0])
-	self.Env = append(os.Environ(), "PROCESS_TEST_DAEMON="+dir)
+	self.Env = append(os.Environ(), "PROCESS_TEST_DAEMON="+owner)
 	stdout, err := self.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := self.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := self.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var leader, child string
-	if _, err := fmt.Fscan(stdout, &leader, &child); err != nil {
+	var leader, apart, child string
+	if _, err := fmt.Fscan(stdout, &leader, &apart, &child); err != nil {
 		t.Fatal(err)
 	}
-	command, orphan := watch(t, leader), watch(t, child)
-	var recorded string
-	if _, err := fmt.Fscan(stderr, &recorded); err != nil || recorded != "recorded" {
-		t.Fatal(recorded, err)
-	}
+	command, orphan, spared := watch(t, leader), watch(t, child), watch(t, apart)
 	if err := self.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -191,108 +169,20 @@ func TestDaemonIsKilled(t *testing.T) {
 	if orphan.gone(0) {
 		t.Fatal("the command's child is dead already: this proves nothing")
 	}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	_, killed, err := OpenRecords(dir, log)
+	if killed, err := KillLeft(owner + "x"); err != nil || len(killed) != 0 || orphan.gone(0) {
+		t.Errorf("another owner's process was killed: %+v, %v", killed, err)
+	}
+	killed, err := KillLeft(owner)
 	if err != nil || len(killed) != 1 || strconv.Itoa(killed[0].ID) != leader || killed[0].RunID != "r1" {
 		t.Errorf("killed %+v, %v", killed, err)
 	}
-	if !orphan.gone(10 * time.Second) {
+	if !orphan.gone(0) {
 		t.Error("the command's child outlives the daemon's next start")
 	}
-	if _, killed, err := OpenRecords(dir, log); err != nil || len(killed) != 0 {
+	if spared.gone(0) {
+		t.Error("a process in a session of its own was killed")
+	}
+	if killed, err := KillLeft(owner); err != nil || len(killed) != 0 {
 		t.Errorf("killed %+v, %v at the start after that", killed, err)
-	}
-}
-
-type groups struct{ started, ended chan Group }
-
-func (g groups) Started(group Group) { g.started <- group }
-func (g groups) Ended(group Group)   { g.ended <- group }
-
-func TestKillGroupSparesStrangers(t *testing.T) {
-	tracker := groups{make(chan Group, 1), make(chan Group, 1)}
-	command, out, goOn := held(t, `echo $$; HOLD`)
-	command.Env = append(command.Env, RunIDVariable+"=mine")
-	command.RunID, command.Tracker = "mine", tracker
-	done := make(chan Exit, 1)
-	go func() {
-		exit, _ := command.Run(t.Context())
-		done <- exit
-	}()
-	process := watch(t, <-out.lines)
-	real := <-tracker.started
-	if real.ID != process.pid || real.StartTime == 0 || real.Boot == "" || real.RunID != "mine" {
-		t.Errorf("tracked %+v", real)
-	}
-	for name, change := range map[string]func(*Group){
-		"another machine's life": func(g *Group) { g.Boot = "00000000-0000-0000-0000-000000000000" },
-		"another start time":     func(g *Group) { g.StartTime++ },
-		"no group":               func(g *Group) { g.ID = 0 },
-		"init":                   func(g *Group) { g.ID = 1 },
-	} {
-		g := real
-		change(&g)
-		if killed, err := KillGroup(g); killed || err != nil {
-			t.Errorf("%s: killed %v, %v", name, killed, err)
-		}
-	}
-	if process.gone(0) {
-		t.Fatal("a stranger was killed")
-	}
-	goOn()
-	if exit := <-done; exit != (Exit{}) {
-		t.Errorf("exit %+v", exit)
-	}
-	if ended := <-tracker.ended; ended != real {
-		t.Errorf("ended %+v, started %+v", ended, real)
-	}
-	if killed, err := KillGroup(real); killed || err != nil {
-		t.Errorf("after the end: killed %v, %v", killed, err)
-	}
-}
-
-func TestOrphansAreKnownByTheirRun(t *testing.T) {
-	// A leader that has ended and left a child in its group, as after a daemon's crash.
-	orphans := func(runID string) (Group, witness) {
-		cmd := exec.Command("/bin/sh", "-c", "sleep 1000 </dev/null >/dev/null 2>&1 & echo $!")
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), RunIDVariable + "=" + runID}
-		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-		line, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		boot, err := bootID()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return Group{ID: cmd.Process.Pid, StartTime: 1, Boot: boot, RunID: "mine"}, watch(t, string(line))
-	}
-
-	theirs, process := orphans("theirs")
-	if killed, err := KillGroup(theirs); killed || err != nil || process.gone(0) {
-		t.Errorf("killed another run's process: %v, %v", killed, err)
-	}
-	mine, process := orphans("mine")
-	if killed, err := KillGroup(mine); !killed || err != nil || !process.gone(10*time.Second) {
-		t.Errorf("did not kill what was left: %v, %v", killed, err)
-	}
-}
-
-func TestRecordsOfAFolderThatCannotBeUsed(t *testing.T) {
-	if _, _, err := OpenRecords("/dev/null/records", slog.Default()); err == nil {
-		t.Error("no error")
-	}
-}
-
-func TestRecordCutShort(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "123"), []byte(`{"ID":12`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, killed, err := OpenRecords(dir, slog.Default()); len(killed) > 0 || err != nil {
-		t.Error(killed, err)
-	}
-	if files, _ := os.ReadDir(dir); len(files) > 0 {
-		t.Error("it is still there")
 	}
 }

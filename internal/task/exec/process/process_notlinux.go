@@ -2,8 +2,6 @@
 
 package process
 
-import "errors"
-
 // awaitEnd waits until the command has ended, and reaps it: there is no portable way to leave that for later. Should its
 // number be given away before the group is killed, which takes some microseconds, the signal would reach a stranger; these
 // systems give numbers in turn, so it is not.
@@ -11,7 +9,5 @@ func (c *child) awaitEnd() { c.err = c.Wait() }
 
 func (c *child) reap() error { return c.err }
 
-func identify(int, string) (Group, error) { return Group{}, errors.ErrUnsupported }
-
-// KillGroup finds groups on Linux only.
-func KillGroup(Group) (killed bool, err error) { return false, nil }
+// KillLeft finds groups on Linux only.
+func KillLeft(string) ([]Group, error) { return nil, nil }
