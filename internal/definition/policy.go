@@ -82,28 +82,18 @@ func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.
 	return &retry
 }
 
-// errorClasses are the classes of errors that tasks give: those that stand alone, and those that need a detail.
-var errorClasses = map[string]bool{
-	"error": false, "timeout": false, "panic": false, "connect": false, "circuit_open": false, "rate_limited": false,
-	"exit": true, "signal": true, "http": true, "grpc": true,
+// errorClasses are the classes of errors that workflows and tasks give, without what follows a colon. Tasks may have more.
+var errorClasses = []string{
+	"error", "timeout", "panic", "target", "result", "expression", "circuit_open", "rate_limited",
+	"exit", "signal", "start", "output", "http", "grpc", "fail",
 }
 
-// errorClass checks the spelling of an error class. A task may have classes of its own; those go with a colon.
+// errorClass finds misspelt error classes, which would never match. A class that resembles none is taken for one of a task's
+// own.
 func (x *compilation) errorClass(path, class string) {
-	name, detail, hasDetail := strings.Cut(class, ":")
-	needsDetail, known := errorClasses[name]
-	switch {
-	case known && needsDetail && detail == "":
-		x.faults.Add(path, "%s needs what follows the colon, as in %s", name, map[string]string{
-			"exit": "exit:75", "signal": "signal:KILL", "http": "http:503 or http:5xx", "grpc": "grpc:UNAVAILABLE"}[name])
-	case known && !needsDetail && hasDetail:
-		x.faults.Add(path, "%s stands alone, without a colon", name)
-	case !known && !hasDetail:
-		classes := make([]string, 0, len(errorClasses))
-		for class := range errorClasses {
-			classes = append(classes, class)
-		}
-		x.faults.Add(path, "there is no error class %q%s", class, fault.DidYouMean(class, classes))
+	name, _, _ := strings.Cut(strings.ToLower(class), ":")
+	if meant := fault.Closest(name, errorClasses); meant != "" && meant != name {
+		x.faults.Add(path, "there is no error class %q; did you mean %s?", class, meant)
 	}
 }
 
