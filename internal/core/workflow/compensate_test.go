@@ -315,6 +315,38 @@ func TestNestedCompensationFails(t *testing.T) {
 	}
 }
 
+func TestSeveralBranchesLeaveSomethingUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &Nested{Workflow: line(&State{Work: once(noop), Compensate: once(fails("bank is closed"))}, does(once(after(time.Hour, noop))))}
+		w := line(does(&Split{Join: Join{Strategy: JoinAny}, Branches: []Branch{{Work: broken}, {Work: once(after(time.Second, noop))}, {Work: broken}}}))
+		end, _ := run(t, t.Context(), w, &Run{})
+		wantOutcome(t, end, Failed)
+		wantError(t, end.Err, "left undone: s1/0/s1 (bank is closed); s1/2/s1 (bank is closed); it began because")
+	})
+}
+
+// A flow that was called may be gone when its run has to be undone.
+func TestCalledFlowIsGone(t *testing.T) {
+	var s saga
+	gone := false
+	flows := func(string) (*Callee, error) {
+		if gone {
+			return nil, errors.New("no such flow")
+		}
+		return &Callee{Workflow: line(s.state("c", noop))}, nil
+	}
+	w := line(s.state("a", noop), does(&FlowCall{FlowID: "other"}), does(once(func(context.Context, *Invocation) (Result, error) {
+		gone = true
+		return Result{}, errors.New("no")
+	})))
+	end, _ := run(t, t.Context(), w, &Run{Flows: flows})
+	wantOutcome(t, end, Failed)
+	wantError(t, end.Err, `left undone: s2 and the workflow in it (flow "other" cannot be called: no such flow)`)
+	if s.String() != "undo a(<nil>)" {
+		t.Errorf("undone: %s", &s)
+	}
+}
+
 // A run that is lost while it is rolled back stops there: its next owner goes on.
 func TestLostDuringCompensation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

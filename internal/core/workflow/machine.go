@@ -20,16 +20,11 @@ import (
 //
 // Tasks are not abandoned: one that ignores its context keeps its run from ending. Whoever waits for runs must name those that
 // do not end.
-func (w *Workflow) Run(ctx context.Context, run *Run) (end End) {
+func (w *Workflow) Run(ctx context.Context, run *Run) End {
 	m := &machine{w: w, run: run, log: run.Log, durable: run.Journal != nil, params: run.Params, resources: run.Resources, start: run.Identity.Start}
 	if m.log == nil {
 		m.log = noLog
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			end = End{Outcome: Failed, State: m.path + m.state, Err: recovered(m.log, "the run", p)}
-		}
-	}()
 	if m.start.IsZero() {
 		m.start = time.Now()
 	}
@@ -86,7 +81,12 @@ type machine struct {
 }
 
 // walk goes from state to state until an exit or a failure.
-func (m *machine) walk(ctx context.Context, resume *Checkpoint) End {
+func (m *machine) walk(ctx context.Context, resume *Checkpoint) (end End) {
+	defer func() {
+		if p := recover(); p != nil {
+			end = m.afterPanic(ctx, recovered(m.log, "the run", p))
+		}
+	}()
 	next, fresh := m.w.Initial, true
 	var now time.Time // as far as it is known
 	if resume != nil {
@@ -154,7 +154,7 @@ func (m *machine) restore(c *Checkpoint) {
 	m.state, m.entered, m.transitions = c.State, c.Entered, c.Transitions
 	m.results, m.result = c.Results, c.Result
 	m.stack, m.undoing = slices.Clip(c.Compensations), c.Rollback
-	m.size, _ = held(c.Results, c.Compensations) // it was measured when it was made
+	m.size = held(c.Results, c.Compensations)
 }
 
 // enter records that a state or exit is entered. now is the time if it is known.
@@ -216,16 +216,13 @@ func (m *machine) do(ctx context.Context, state *State, v *visit, resume *Checkp
 func (m *machine) keep(name string, r Result) error {
 	old, replaces := m.results[name]
 	if r.Value == nil && !replaces { // results of states without one are left out
-		return m.bound(name, nil)
+		return nil
 	}
 	m.size += r.size
-	var err error
 	if replaces {
-		var before int
-		before, err = measure(old)
-		m.size -= before
+		m.size -= sizeOf(old)
 	}
-	if err := m.bound(name, err); err != nil {
+	if err := m.bound(name); err != nil {
 		return err
 	}
 	results := make(map[string]any, len(m.results)+1)
@@ -243,17 +240,14 @@ func (m *machine) keep(name string, r Result) error {
 // push keeps what can undo a completed state.
 func (m *machine) push(c Compensation) error {
 	m.stack = append(m.stack, c)
-	size, err := held(nil, m.stack[len(m.stack)-1:])
-	m.size += size
-	return m.bound(c.State, err)
+	m.size += held(nil, m.stack[len(m.stack)-1:])
+	return m.bound(c.State)
 }
 
 // bound checks the size of what the workflow holds.
-func (m *machine) bound(name string, err error) error {
-	if err == nil && m.size > MaxRunBytes {
-		err = fmt.Errorf("with its result the workflow holds about %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", m.size>>10, MaxRunBytes>>10)
-	}
-	if err != nil {
+func (m *machine) bound(name string) error {
+	if m.size > MaxRunBytes {
+		err := fmt.Errorf("with its result the workflow holds about %d KiB of results, more than the %d KiB allowed: keep large data in a store or a file", m.size>>10, MaxRunBytes>>10)
 		return &StateError{m.path + name, 1, err}
 	}
 	return nil
@@ -314,6 +308,20 @@ func (m *machine) fail(ctx context.Context, err error) End {
 		err = incomplete.Cause
 	}
 	return m.rollback(ctx, Rollback{Outcome: Failed, Undone: incomplete.Undone}, err)
+}
+
+// afterPanic ends the workflow after a panic that nothing below caught, such as that of an error when its text is asked for.
+func (m *machine) afterPanic(ctx context.Context, err error) (end End) {
+	defer func() {
+		if p := recover(); p != nil { // in the rollback
+			left := make([]string, len(m.stack))
+			for i, c := range m.stack {
+				left[i] = m.path + c.State
+			}
+			end = End{Outcome: Failed, State: m.path + m.state, Err: &RollbackError{Cause: recovered(m.log, "the rollback", p), Undone: left}}
+		}
+	}()
+	return m.fail(ctx, err)
 }
 
 // interruption is the outcome of a workflow whose context has ended.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/schedule"
 )
 
@@ -419,6 +420,53 @@ func TestPanics(t *testing.T) {
 			}
 		})
 	}
+}
+
+// badError is an error that panics when it is asked for its text.
+type badError struct{}
+
+func (badError) Error() string { panic("no text") }
+
+// badGuard panics.
+type badGuard struct{ done bool }
+
+func (g badGuard) Acquire(context.Context) (func(resource.CallOutcome), error) {
+	if g.done {
+		return func(resource.CallOutcome) { panic("boom") }, nil
+	}
+	panic("boom")
+}
+
+// However odd a panic is, the run is rolled back.
+func TestPanicsAreRolledBack(t *testing.T) {
+	odd := func(context.Context, *Invocation) (Result, error) { return Result{}, badError{} }
+	set, err := resource.Setup(t.Context(), []resource.Declaration{{Name: "bad", Resource: inert{}, Guard: badGuard{}}, {Name: "worse", Resource: inert{}, Guard: badGuard{true}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, work := range map[string]Work{
+		"an error without a text": once(odd),
+		"in a branch":             &Split{Branches: []Branch{{Work: once(odd)}, {Work: once(noop)}}, Join: Join{Strategy: JoinAll, WaitAll: true}},
+		"in a nested workflow":    &Nested{Workflow: line(does(once(odd)))},
+		"a guard":                 &Step{Task: noop, Target: "bad"},
+		"a guard at the end":      &Step{Task: noop, Target: "worse"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s saga
+			end, _ := run(t, t.Context(), line(s.state("a", noop), does(work)), &Run{Resources: set})
+			wantOutcome(t, end, Failed)
+			wantError(t, end.Err, "panic in ")
+			if s.String() != "undo a(<nil>)" {
+				t.Errorf("undone: %s", &s)
+			}
+		})
+	}
+	t.Run("in a compensation", func(t *testing.T) {
+		w := line(&State{Work: once(noop), Compensate: once(odd)}, does(once(fails("no"))))
+		end, _ := run(t, t.Context(), w, &Run{})
+		wantOutcome(t, end, Failed)
+		wantError(t, end.Err, "left undone: s1", "panic in the rollback: no text")
+	})
 }
 
 type brokenSchedule struct{}

@@ -22,6 +22,13 @@ func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkp
 	params, timeout := nestedSettings(work)
 	if params != nil {
 		own, err := evaluate(m, params, &v.scope)
+		size := 0
+		if err == nil {
+			size, err = measure(own)
+		}
+		if err == nil && size > MaxResultBytes {
+			err = fmt.Errorf("they take about %d KiB, more than the %d KiB allowed", size>>10, MaxResultBytes>>10)
+		}
 		if err != nil {
 			return fail(fmt.Errorf("params: %w", err))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,12 +57,16 @@ func TestNestedFailures(t *testing.T) {
 		work Work
 		err  string
 	}{
-		"a task":         {&Nested{Workflow: line(does(once(fails("no"))))}, `state "s1/s1": no`},
-		"a failure exit": {&Nested{Workflow: failing}, `exit "done": no good`},
-		"params":         {&Nested{Workflow: failing, Params: func(*Scope) (map[string]any, error) { return nil, errors.New("no such key") }}, `state "s1": params: no such key`},
-		"timeout":        {&Nested{Workflow: line(does(once(after(time.Hour, noop)))), Timeout: time.Minute}, `the nested run took longer than its timeout of 1m0s in state "s1/s1"`},
-		"depth":          {nest(MaxDepth).States["s1"].Work, ""},
-		"more depth":     {&Nested{Workflow: nest(MaxDepth)}, "nested more than 16 deep"},
+		"a task":                  {&Nested{Workflow: line(does(once(fails("no"))))}, `state "s1/s1": no`},
+		"a failure exit":          {&Nested{Workflow: failing}, `exit "done": no good`},
+		"params":                  {&Nested{Workflow: failing, Params: func(*Scope) (map[string]any, error) { return nil, errors.New("no such key") }}, `state "s1": params: no such key`},
+		"params that are no JSON": {&Nested{Workflow: failing, Params: func(*Scope) (map[string]any, error) { return map[string]any{"t": time.Now()}, nil }}, `state "s1": params: a time.Time is not a JSON-like value`},
+		"large params": {&Nested{Workflow: failing, Params: func(*Scope) (map[string]any, error) {
+			return map[string]any{"t": strings.Repeat("x", MaxResultBytes)}, nil
+		}}, `state "s1": params: they take about 64 KiB`},
+		"timeout":    {&Nested{Workflow: line(does(once(after(time.Hour, noop)))), Timeout: time.Minute}, `the nested run took longer than its timeout of 1m0s in state "s1/s1"`},
+		"depth":      {nest(MaxDepth).States["s1"].Work, ""},
+		"more depth": {&Nested{Workflow: nest(MaxDepth)}, "nested more than 16 deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

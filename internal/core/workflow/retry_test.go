@@ -162,6 +162,16 @@ func TestCancelWhileWaitingForARetry(t *testing.T) {
 	})
 }
 
+func TestErrorTexts(t *testing.T) {
+	if got := (&Error{Class: "exit:1"}).Error(); got != "failed with exit:1" {
+		t.Error(got)
+	}
+	inner := errors.New("inner")
+	if err := (&Error{Err: inner}); err.Error() != "inner" || !errors.Is(err, inner) {
+		t.Error(err)
+	}
+}
+
 func TestMatchClass(t *testing.T) {
 	for _, test := range []struct {
 		pattern, class string

@@ -326,16 +326,12 @@ const maxSlab = 16
 const maxErrorBytes = 1 << 10
 
 // emptyEnd is the size in a list of the end of a branch without a name that has nothing to tell.
-var emptyEnd = func() int {
-	empty, _ := measure([]any{})
-	one, _ := measure([]any{endOf("", "", &branchEnd{})})
-	return one - empty
-}()
+var emptyEnd = sizeOf([]any{endOf("", "", &branchEnd{})}) - sizeOf([]any{})
 
 // result is the list of the branches' ends.
 func (r *splitRun) result() Result {
 	list := make([]any, len(r.ends))
-	size, _ := measure(list[:0])
+	size := sizeOf(list[:0])
 	for i := range r.ends {
 		end := &r.ends[i]
 		b, forEach := r.of(i)
@@ -349,8 +345,7 @@ func (r *splitRun) result() Result {
 		list[i] = endOf(name, text, end)
 		size += emptyEnd + len(name) + len(text)
 		if end.result.Value != nil {
-			null, _ := measure(nil)
-			size += end.result.size - null
+			size += end.result.size - sizeOf(nil)
 		}
 	}
 	return Result{Value: list, size: size}

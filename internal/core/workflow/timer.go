@@ -82,11 +82,8 @@ func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume
 			case node.Timer.Immediate && last != at.State:
 				at.Deadline = time.Time{}
 			default:
-				after := at.Entered
-				if instant.After(after) { // the clock was set back
-					after = instant
-				}
-				if at.Deadline, err = m.due(node.Timer, after, schedule.Anchors{Start: v.Entered, Ended: ended}); err != nil {
+				// The clock may have been set back since the last one.
+				if at.Deadline, err = m.due(node.Timer, later(at.Entered, instant), schedule.Anchors{Start: v.Entered, Ended: ended}); err != nil {
 					return failed("%w", err)
 				}
 			}
@@ -155,6 +152,13 @@ func (n *TimerNode) maxRetries() int {
 		return DefaultTimerRetries
 	}
 	return *n.MaxRetries
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // due is when a timer fires next.

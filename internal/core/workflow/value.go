@@ -11,10 +11,15 @@ const maxValueDepth = 100
 // measure estimates the size of a value as JSON, to about a quarter, without writing it. It fails for what is not JSON-like.
 func measure(v any) (int, error) { return measureAt(v, 0) }
 
-// measured is a result with a value that a task gave, and that was accepted then.
+// sizeOf is the size of a value that was measured before, and accepted.
+func sizeOf(v any) int {
+	size, _ := measure(v)
+	return size
+}
+
+// measured is a result with a value that was accepted before.
 func measured(value any, action string) Result {
-	size, _ := measure(value)
-	return Result{Value: value, Action: action, size: size}
+	return Result{Value: value, Action: action, size: sizeOf(value)}
 }
 
 func measureAt(v any, depth int) (int, error) {
@@ -56,31 +61,15 @@ func measureAt(v any, depth int) (int, error) {
 }
 
 // held is the size of what a workflow holds: the results of its states and what it needs to undo them.
-func held(results map[string]any, stack []Compensation) (int, error) {
-	size, err := measure(results)
-	if err != nil {
-		return 0, err
-	}
+func held(results map[string]any, stack []Compensation) int {
+	const entry = 32 // name and number
+	size := sizeOf(results)
 	for i := range stack {
-		const entry = 32 // name and number
-		c := &stack[i]
-		n, err := measure(c.Result)
-		if err != nil {
-			return 0, err
-		}
-		size += n + entry
-		for j := range c.Inner {
-			f := &c.Inner[j]
-			n, err := held(f.Results, f.Compensations)
-			if err != nil {
-				return 0, err
-			}
-			params, err := measure(f.Params)
-			if err != nil {
-				return 0, err
-			}
-			size += n + params
+		size += entry + sizeOf(stack[i].Result)
+		for j := range stack[i].Inner {
+			f := &stack[i].Inner[j]
+			size += sizeOf(f.Params) + sizeOf(f.Item) + held(f.Results, f.Compensations)
 		}
 	}
-	return size, nil
+	return size
 }
