@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -50,7 +49,7 @@ func killFlowsFile(marker string) string {
   workflow:
     initial: one
     states:
-      one: {task: {exec: {shell: &task 'exec 9>>locks/$SCHEDULERD_FLOW_ID; flock -n 9 || echo "OVERLAP $SCHEDULERD_RUN_ID" >>tokens; echo "$SCHEDULERD_FLOW_ID $SCHEDULERD_RUN_ID ${SCHEDULERD_FIRE_TIME:--} $SCHEDULERD_STATE $SCHEDULERD_ATTEMPT $SCHEDULERD_IDEMPOTENCY_KEY" >>tokens; sleep %s # %s'}}, next: two}
+      one: {task: {exec: {shell: &task 'exec 9>>locks/$SCHEDULERD_FLOW_ID; flock -n 9 || echo "OVERLAP $SCHEDULERD_RUN_ID" >>tokens; echo "$SCHEDULERD_FLOW_ID $SCHEDULERD_RUN_ID $${SCHEDULERD_FIRE_TIME:--} $SCHEDULERD_STATE $SCHEDULERD_ATTEMPT $SCHEDULERD_IDEMPOTENCY_KEY" >>tokens; sleep %s # %s'}}, next: two}
       two: {task: {exec: {shell: *task}}, next: done}
     exits: {done: {}}
 `, id, schedule, onCrash, sleep, marker)
@@ -114,6 +113,10 @@ func TestKill(t *testing.T) {
 	if code := d.Terminate(); code != 0 {
 		t.Errorf("the daemon stopped with exit code %d", code)
 	}
+	tokens, err := os.ReadFile(filepath.Join(d.Dir, "tokens")) // all of runs that have ended, since the daemon has
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.Start() // what a stopped daemon recorded is there, too
 	checkStatuses(t, d)
 	later := allRuns(t, d)
@@ -123,8 +126,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	answered.check(t, later)
-	tokens := checkTokens(t, filepath.Join(d.Dir, "tokens"), later)
-	t.Logf("%d kills, %d of them when ready; %d runs, %d attempts, %d answered triggers", kills(t), starts, len(later), tokens, len(answered.runs))
+	attempts := checkTokens(t, string(tokens), later)
+	t.Logf("%d kills, %d of them when ready; %d runs, %d attempts, %d answered triggers", kills(t), starts, len(later), attempts, len(answered.runs))
 	if len(later) < 200 || len(answered.runs) < 20 {
 		t.Errorf("too little happened for this test to mean anything")
 	}
@@ -236,22 +239,18 @@ func checkStatuses(t *testing.T, d *daemon.Daemon) {
 }
 
 // checkTokens reads what the tasks wrote, and gives the number of attempts.
-func checkTokens(t *testing.T, path string, runs map[string]*schedulerdv1.Run) int {
+func checkTokens(t *testing.T, tokens string, runs map[string]*schedulerdv1.Run) int {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
 	attempts := map[string]int{}     // by idempotency key and attempt
 	fireTimes := map[string]string{} // run by flow and fire time
 	n := 0
-	for lines := bufio.NewScanner(file); lines.Scan(); n++ {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(tokens) {
+		fields := strings.Fields(line)
 		if len(fields) != 6 {
-			t.Errorf("line %q", lines.Text())
+			t.Errorf("line %q", line)
 			continue
 		}
+		n++
 		flow, run, fire, attempt, key := fields[0], fields[1], fields[2], fields[4], fields[5]
 		r := runs[run]
 		if r == nil {
