@@ -362,7 +362,6 @@ func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 		return
 	}
 	e.log.Info("an interrupted run goes on", "flow", en.id, "run", r.id, "state", r.resume.State)
-	r.history.add(workflow.Event{Time: now.Time(), Type: workflow.Resumed, State: r.resume.State})
 	if o.Cancelling {
 		r.cancel(errCancelled)
 	}
