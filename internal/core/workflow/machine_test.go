@@ -394,9 +394,8 @@ func TestPanics(t *testing.T) {
 		"nested":   line(does(&Nested{Workflow: line(does(once(panics("boom"))))})),
 		"schedule": line(does(&Timer{Schedule: brokenSchedule{}, Step: once(noop)})),
 		"look-up":  line(does(&FlowCall{FlowID: "x"})),
-		"nil map": line(does(once(func(context.Context, *Invocation) (Result, error) {
-			var m map[string]any
-			m["boom"] = 1
+		"nil map": line(does(once(func(_ context.Context, in *Invocation) (Result, error) {
+			in.Scope.Results["boom"] = 1
 			return Result{}, nil
 		}))),
 	} {
