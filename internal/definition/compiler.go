@@ -69,8 +69,10 @@ func (c *Compiler) Compile(file *schedulerdv1.FlowsFile, o Options) (*Set, fault
 	for i, f := range file.GetFlows() {
 		path := fault.Index("flows", i)
 		if at, twice := first[f.GetId()]; twice {
-			faults = append(faults, fault.Fault{Field: fault.Field(path, "id"), Offset: -1,
-				Message: "flow " + f.GetId() + " is defined twice", Other: fault.Field(fault.Index("flows", at), "id")})
+			faults = append(faults, fault.Fault{
+				Field: fault.Field(path, "id"), Offset: -1,
+				Message: "flow " + f.GetId() + " is defined twice", Other: fault.Field(fault.Index("flows", at), "id"),
+			})
 		} else if f.GetId() != "" {
 			first[f.GetId()] = i
 		}

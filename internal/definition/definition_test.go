@@ -331,13 +331,15 @@ func TestScheduleSpec(t *testing.T) {
 		`{once: {at: "2027-03-28T02:30:00"}}`:                           {Once: "2027-03-28T02:30:00"},
 		`{daily: {at: "03:00"}, jitter: 5s, splay: 1m}`:                 {Daily: &schedule.Daily{At: "03:00"}, Jitter: 5 * time.Second, Splay: time.Minute},
 		`{weekly: {days: [SUNDAY, monday, WEEKDAY_SATURDAY], at: "1:00:01"}}`: {
-			Weekly: &schedule.Weekly{Days: []time.Weekday{time.Sunday, time.Monday, time.Saturday}, At: "1:00:01"}},
+			Weekly: &schedule.Weekly{Days: []time.Weekday{time.Sunday, time.Monday, time.Saturday}, At: "1:00:01"},
+		},
 		`{monthly: {day: -1, at: "00:00", short_month: LAST_DAY}}`: {Monthly: &schedule.Monthly{Day: -1, At: "00:00", ShortMonth: schedule.LastDay}},
 		`{monthly: {day: 31, at: "00:00", short_month: SKIP}}`:     {Monthly: &schedule.Monthly{Day: 31, At: "00:00"}},
 		`{manual: }`: {Manual: true},
 		`{any_of: {schedules: [{cron: "@daily"}, {every: {interval: 1h}, time_zone: Asia/Tokyo}]}, not_before: 2027-01-01T00:00:00Z, not_after: 2028-01-01T00:00:00+01:00}`: {
 			AnyOf:     []schedule.Spec{{Cron: "@daily"}, {Every: &schedule.Every{Interval: time.Hour}, Zone: "Asia/Tokyo"}},
-			NotBefore: now, NotAfter: time.Date(2027, 12, 31, 23, 0, 0, 0, time.UTC)},
+			NotBefore: now, NotAfter: time.Date(2027, 12, 31, 23, 0, 0, 0, time.UTC),
+		},
 	} {
 		f := file(t, `flows: [{id: x, task: {log: {message: hi}}, schedule: `+text+`}]`)
 		if got := definition.ScheduleSpec(f.Flows[0].Schedule); !reflect.DeepEqual(got, want) {

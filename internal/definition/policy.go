@@ -85,14 +85,14 @@ func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.
 // errorClasses are the classes of errors that workflows and tasks give, without what follows a colon. Tasks may have more.
 var errorClasses = []string{
 	"error", "timeout", "panic", "target", "result", "expression", "circuit_open", "rate_limited",
-	"exit", "signal", "start", "output", "http", "grpc", "fail",
+	"exit", "signal", "start", "output", "http", "grpc", "fail", "store",
 }
 
-// errorClass finds misspelt error classes, which would never match. A class that resembles none is taken for one of a task's
-// own.
+// errorClass finds misspelt error classes, which would never match. One that is more than a letter away is taken for a class
+// of a task's own.
 func (x *compilation) errorClass(path, class string) {
 	name, _, _ := strings.Cut(strings.ToLower(class), ":")
-	if meant := fault.Closest(name, errorClasses); meant != "" && meant != name {
+	if meant := fault.Near(name, errorClasses, 1); meant != "" && meant != name {
 		x.faults.Add(path, "there is no error class %q; did you mean %s?", class, meant)
 	}
 }

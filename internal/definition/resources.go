@@ -15,8 +15,10 @@ func (c *Compiler) resources(path string, list []*schedulerdv1.Resource, kinds m
 	for i, r := range list {
 		at := fault.Index(path, i)
 		if other, twice := first[r.GetName()]; twice {
-			*faults = append(*faults, fault.Fault{Field: fault.Field(at, "name"), Offset: -1,
-				Message: "resource " + r.GetName() + " is declared twice", Other: fault.Field(other, "name")})
+			*faults = append(*faults, fault.Fault{
+				Field: fault.Field(at, "name"), Offset: -1,
+				Message: "resource " + r.GetName() + " is declared twice", Other: fault.Field(other, "name"),
+			})
 		} else {
 			first[r.GetName()] = at
 		}

@@ -156,8 +156,10 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	// Errors do not quote it, but say when it is missing.
-	for _, text := range []string{`${json.decode(env("EXPR_TEST_TOKEN"))}`, `${int(env("EXPR_TEST_TOKEN"))}`, `${{"a": 1}[env("EXPR_TEST_TOKEN")]}`,
-		`${timestamp(env("EXPR_TEST_TOKEN"))}`, `${run.start.strftime(env("EXPR_TEST_TOKEN") + "%")}`, `${[env("EXPR_TEST_TOKEN")].map(x, 1 / 0)}`} {
+	for _, text := range []string{
+		`${json.decode(env("EXPR_TEST_TOKEN"))}`, `${int(env("EXPR_TEST_TOKEN"))}`, `${{"a": 1}[env("EXPR_TEST_TOKEN")]}`,
+		`${timestamp(env("EXPR_TEST_TOKEN"))}`, `${run.start.strftime(env("EXPR_TEST_TOKEN") + "%")}`, `${[env("EXPR_TEST_TOKEN")].map(x, 1 / 0)}`,
+	} {
 		wrong, err := CompileTemplate(text, Run|Env)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)

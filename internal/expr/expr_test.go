@@ -116,8 +116,10 @@ func TestValue(t *testing.T) {
 		// Times.
 		{`run.fire_time.strftime("%F %T")`, "2027-03-28 03:00:00"},
 		{`run.fire_time.strftime("%F %H:%M %Z", "Europe/Kyiv")`, "2027-03-28 06:00 EEST"},
-		{`run.fire_time.strftime("%Y%m%d %j %V %G %u %w %a %A %b %B %y %e %I %p %s %z %%")`,
-			"20270328 087 12 2027 7 0 Sun Sunday Mar March 27 28 03 AM 1806202800 +0000 %"},
+		{
+			`run.fire_time.strftime("%Y%m%d %j %V %G %u %w %a %A %b %B %y %e %I %p %s %z %%")`,
+			"20270328 087 12 2027 7 0 Sun Sunday Mar March 27 28 03 AM 1806202800 +0000 %",
+		},
 		{`run.fire_time + duration("24h") > run.start`, true},
 		{`run.start.getHours("Europe/Kyiv")`, 6.0},
 		{`timestamp("2027-01-01T00:00:00+01:00")`, "2026-12-31T23:00:00Z"},

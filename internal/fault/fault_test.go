@@ -18,8 +18,14 @@ func TestPaths(t *testing.T) {
 		t.Fatalf("%s\nwant %s", path, want)
 	}
 	steps := []Step{
-		{Field: "flows", Index: -1}, {Index: 2}, {Field: "workflow", Index: -1}, {Field: "states", Index: -1},
-		{Index: -1, Key: `fe"t.ch]`}, {Field: "transitions", Index: -1}, {Index: 0}, {Field: "when", Index: -1},
+		{Field: "flows", Index: -1},
+		{Index: 2},
+		{Field: "workflow", Index: -1},
+		{Field: "states", Index: -1},
+		{Index: -1, Key: `fe"t.ch]`},
+		{Field: "transitions", Index: -1},
+		{Index: 0},
+		{Field: "when", Index: -1},
 	}
 	if got := Split(path); !reflect.DeepEqual(got, steps) {
 		t.Errorf("%#v", got)

@@ -26,8 +26,13 @@ func DidYouMean(name string, known []string) string {
 
 // Closest is the known name that a misspelt one was probably meant to be; empty if none is near.
 func Closest(name string, known []string) string {
+	return Near(name, known, (len(fold(name))+2)/3)
+}
+
+// Near is the known name that is nearest to a misspelt one, at most some letters away; empty if there is none.
+func Near(name string, known []string, letters int) string {
 	folded := fold(name)
-	best, least := "", (len(folded)+2)/3+1
+	best, least := "", letters+1
 	for _, k := range known {
 		if d := distance(folded, fold(k), least); d < least {
 			best, least = k, d

@@ -28,7 +28,8 @@ import (
 func read(t interface {
 	Helper()
 	Fatal(...any)
-}, text string) *schedulerdv1.FlowsFile {
+}, text string,
+) *schedulerdv1.FlowsFile {
 	t.Helper()
 	set, problems := Parse([]Source{{"test", []byte(text)}})
 	if err := problems.Err(); err != nil {
@@ -55,10 +56,14 @@ func TestSpellings(t *testing.T) {
 		{"flows: [{id: a, labels: &l {x: y}}, {id: b, labels: *l}]", `flows: [{id: a, labels: {x: y}}, {id: b, labels: {x: y}}]`},
 		{"flows: [{id: &id a}, {description: *id}]", `flows: [{id: a}, {description: a}]`},
 		{`flows: [{labels: {number: 1, bool: true, date: 2027-01-01}}]`, `flows: [{labels: {number: "1", bool: "true", date: "2027-01-01"}}]`},
-		{`flows: [{params: {a: 1, b: 0x1F, c: 1e3, d: "1", e: yes, f: true, g: 2027-01-01, h: , i: [1, {j: k}]}}]`,
-			`flows: [{params: {a: 1, b: 31, c: 1000, d: "1", e: "yes", f: true, g: "2027-01-01", h: null, i: [1, {j: k}]}}]`},
-		{`flows: [{keepRuns: 3, catchUp: {max: "4"}, task: {http: {maxResponseBytes: 1e6, noRedirects: TRUE}}}]`,
-			`flows: [{keep_runs: 3, catch_up: {max: 4}, task: {http: {max_response_bytes: "1000000", no_redirects: true}}}]`},
+		{
+			`flows: [{params: {a: 1, b: 0x1F, c: 1e3, d: "1", e: yes, f: true, g: 2027-01-01, h: , i: [1, {j: k}]}}]`,
+			`flows: [{params: {a: 1, b: 31, c: 1000, d: "1", e: "yes", f: true, g: "2027-01-01", h: null, i: [1, {j: k}]}}]`,
+		},
+		{
+			`flows: [{keepRuns: 3, catchUp: {max: "4"}, task: {http: {maxResponseBytes: 1e6, noRedirects: TRUE}}}]`,
+			`flows: [{keep_runs: 3, catch_up: {max: 4}, task: {http: {max_response_bytes: "1000000", no_redirects: true}}}]`,
+		},
 		{`{"flows": [{"description": "\ud83d\ude00 \u00e9 \\ud83d"}]}`, `flows: [{description: "😀 é \\ud83d"}]`},
 		{"\ufeffflows: [{id: a}]", `flows: [{id: a}]`},
 		{"flows:\r\n  - id: a\r\n    description: b\r\n", `flows: [{id: a, description: b}]`},
