@@ -46,7 +46,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 			}
 			served[name] = fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
 		}
-		return served["grpc_server_call_duration_seconds"] != ""
+		return served["grpc_server_call_duration_seconds"] != "" && served["grpc_server_call_sent_total_compressed_message_size_bytes"] != "" &&
+			served["grpc_server_call_rcvd_total_compressed_message_size_bytes"] != ""
 	})
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

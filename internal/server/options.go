@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core"
+	"github.com/schedulerd/schedulerd/internal/core/store"
 	"github.com/schedulerd/schedulerd/internal/store/pebble"
 	"github.com/schedulerd/schedulerd/internal/task"
 )
@@ -43,7 +44,9 @@ type Options struct {
 	WatchAge       time.Duration // greatest age of a watch
 	ConnectionAge  time.Duration // greatest age of a connection that gets new calls
 
-	registry *task.Registry // in place of the program's kinds of tasks and resources, for tests
+	// For tests, in place of the program's kinds of tasks and resources, and of the store.
+	registry *task.Registry
+	store    store.Store
 }
 
 // Defaults are the options of a daemon that is started without any.

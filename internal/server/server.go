@@ -131,8 +131,11 @@ type data struct {
 func (s *Server) openData() (*data, error) {
 	dir := s.options.DataDir
 	if dir == "" {
-		memory := store.NewMemory()
-		s.onStop("memory store", memory.Close)
+		memory := s.options.store
+		if memory == nil {
+			memory = store.NewMemory()
+		}
+		s.onStop("store", memory.Close)
 		return &data{store: memory}, nil
 	}
 	disk, err := pebble.Open(pebble.Options{
@@ -254,6 +257,7 @@ func (s *Server) listen() error {
 		s.onStop("admin server", s.stopAdmin)
 	}
 	s.serving.Go(func() { s.served("API", s.api.Serve(s.apiListen)) })
+	s.log.Info("listening", "api", s.Addr().String(), "admin", s.adminText(), "tls", s.options.TLSCert != "")
 	return nil
 }
 
@@ -355,8 +359,8 @@ func isStore(err error) bool {
 
 func (s *Server) announce(kept *data) {
 	info := s.running.Info()
-	s.log.Info("schedulerd runs", "version", s.options.Version, "api", s.Addr().String(), "admin", s.adminText(),
-		"tls", s.options.TLSCert != "", "flows", info.Flows, "store", info.Store, "instance", info.Instance, "data_dir", s.options.DataDir)
+	s.log.Info("schedulerd runs", "version", s.options.Version, "flows", info.Flows,
+		"store", info.Store, "instance", info.Instance, "data_dir", s.options.DataDir)
 	if !kept.store.Durable() {
 		s.log.Warn("everything is in memory and lost at the end of the process; set --data-dir to keep it")
 	}

@@ -10,13 +10,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
+	"github.com/schedulerd/schedulerd/internal/core/store"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 	"github.com/schedulerd/schedulerd/internal/task"
 	"go.uber.org/goleak"
@@ -31,8 +34,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testKinds are kinds of tasks that need nothing: log succeeds, fail fails, wait runs until it is cancelled. A temp_dir can be
-// set up unless its prefix is "broken".
+// testKinds are kinds of tasks that need nothing: log succeeds, fail fails, wait runs until it is cancelled; and testResource in
+// place of a temp_dir.
 func testKinds() *task.Registry {
 	kind := func(field string, run workflow.TaskFunc) task.Kind {
 		return task.Kind{Field: field, New: func(*pb.Task, *task.Env) (workflow.Task, error) { return run, nil }}
@@ -48,15 +51,25 @@ func testKinds() *task.Registry {
 			return workflow.Result{}, ctx.Err()
 		}),
 	}, []task.ResourceKind{{Field: "temp_dir", New: func(r *pb.Resource, _ *task.Env) (resource.Resource, error) {
-		return testResource{broken: r.GetTempDir().GetPrefix() == "broken"}, nil
+		return testResource{r.GetTempDir().GetPrefix()}, nil
 	}}})
 }
 
-type testResource struct{ broken bool }
+type testResource struct{ prefix string }
 
-func (r testResource) Setup(context.Context) error {
-	if r.broken {
+// setups blocks the setup of resources whose prefix is "slow" until somebody takes from it.
+var setups = make(chan struct{})
+
+func (r testResource) Setup(ctx context.Context) error {
+	switch r.prefix {
+	case "broken":
 		return errors.New("no room")
+	case "slow":
+		select {
+		case setups <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
@@ -386,6 +399,93 @@ func TestStartFails(t *testing.T) {
 				t.Errorf("exit code %d: %v", ExitCode(err), err)
 			}
 		})
+	}
+}
+
+// While resources are set up the server can be asked, says that it is not ready, and can be told to stop.
+func TestWhileItStarts(t *testing.T) {
+	slow := testFlows + "    resources: [{name: r, temp_dir: {prefix: slow}}]\n"
+	begin := func(t *testing.T) (o Options, log *testLog) {
+		o, log = testOptions(t), &testLog{}
+		o.Log = log.logger(slog.LevelInfo)
+		writeFlows(t, o.Flows[0], slow)
+		return o, log
+	}
+	addresses := func(t *testing.T, log *testLog) (api, admin string) {
+		log.waitFor(t, "msg=listening")
+		m := regexp.MustCompile(`api=(\S+) admin=(\S+)`).FindStringSubmatch(log.String())
+		return m[1], m[2]
+	}
+	t.Run("and goes on", func(t *testing.T) {
+		o, log := begin(t)
+		signals, ended := runs(o)
+		api, admin := addresses(t, log)
+		c := pb.NewSchedulerServiceClient(dial(t, api))
+		if _, err := c.List(t.Context(), &pb.ListRequest{}); reason(err) != "NOT_READY" {
+			t.Errorf("%v", err)
+		}
+		if info, err := c.GetServerInfo(t.Context(), &pb.GetServerInfoRequest{}); err != nil || info.GetReady() {
+			t.Errorf("%v, %v", info, err)
+		}
+		health := healthpb.NewHealthClient(dial(t, admin))
+		if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("%v, %v", r, err)
+		}
+		<-setups
+		log.waitFor(t, "schedulerd runs")
+		if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%v, %v", r, err)
+		}
+		signals <- syscall.SIGTERM
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("and is stopped", func(t *testing.T) {
+		o, log := begin(t)
+		signals, ended := runs(o)
+		addresses(t, log)
+		signals <- syscall.SIGHUP // too early
+		signals <- syscall.SIGTERM
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(log.String(), "schedulerd runs") {
+			t.Errorf("it started: %s", log)
+		}
+	})
+}
+
+// A server that can do nothing any more ends, with an error, rather than look alive.
+func TestStoreFails(t *testing.T) {
+	o := testOptions(t)
+	memory := store.NewMemory()
+	o.store = memory
+	s, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A change may be what finds out.
+	_, _ = pb.NewSchedulerServiceClient(dial(t, s.Addr().String())).PauseFlow(t.Context(), &pb.PauseFlowRequest{FlowId: "quick"})
+	if err := s.Wait(); !errors.Is(err, ErrStore) || ExitCode(err) != ExitStore {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestListenerFails(t *testing.T) {
+	o := testOptions(t)
+	s, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.apiListen.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "API listener") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core"
@@ -48,18 +49,28 @@ func (s *Server) stop() {
 	s.service.EndStreams()
 	s.drain()
 	s.endAPI()
-	result, err := s.running.Stop(context.Background(), s.options.Grace)
-	if err == nil {
+	if result, err := s.running.Stop(context.Background(), s.options.Grace); err == nil { // it is: nothing bounds the wait
 		s.report(result)
 	}
-	if s.err = s.cleanUp(); s.err == nil {
-		s.err = err
-	}
+	s.err = errors.Join(s.trouble(), s.cleanUp())
 	if s.err != nil {
 		s.log.Error("stopped, with an error", "took", time.Since(began), "error", s.err)
 		return
 	}
 	s.log.Info("stopped", "took", time.Since(began))
+}
+
+// trouble is why the server could not go on, if that is why it stopped.
+func (s *Server) trouble() error {
+	select {
+	case <-s.lost:
+		return s.failure
+	default:
+	}
+	if info := s.running.Info(); !info.Ready {
+		return of{ErrStore, errors.New(info.NotReady)}
+	}
+	return nil
 }
 
 // pause waits, unless there is a hurry.
@@ -109,12 +120,13 @@ func (s *Server) stopByCall(ctx context.Context, grace time.Duration) (*core.Sto
 	return s.running.Stop(ctx, grace)
 }
 
-// stopWhenOver stops the server once its scheduler was stopped by a call, or when it can no longer be reached.
+// stopWhenOver stops the server once its scheduler was stopped by a call, and when it is of no more use: a process that ends is
+// started again by its supervisor, one that only looks alive is not.
 func (s *Server) stopWhenOver() {
 	select {
 	case <-s.running.Done():
-	case err := <-s.failed:
-		s.log.Error("stopping", "error", err)
+	case <-s.running.Halted():
+	case <-s.lost:
 	}
 	_ = s.Stop(context.Background()) // the error is Wait's
 }

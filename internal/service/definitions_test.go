@@ -182,19 +182,22 @@ func TestPreview(t *testing.T) {
 		{
 			"a stored flow",
 			&pb.PreviewRequest{Of: &pb.PreviewRequest_FlowId{FlowId: "backup"}, From: day(9, 30), Count: 2},
-			[]*timestamppb.Timestamp{day(10, 0), day(11, 0)}, "UTC", "",
+			[]*timestamppb.Timestamp{day(10, 0), day(11, 0)},
+			"UTC", "",
 		},
 		{
 			"an unsaved interval counts from the instant asked about",
 			&pb.PreviewRequest{Of: &pb.PreviewRequest_Schedule{Schedule: every}, From: day(9, 30), Count: 1},
-			[]*timestamppb.Timestamp{day(10, 30)}, "UTC", "",
+			[]*timestamppb.Timestamp{day(10, 30)},
+			"UTC", "",
 		},
 		{
 			"a zone",
 			&pb.PreviewRequest{Of: &pb.PreviewRequest_Schedule{Schedule: &pb.Schedule{
 				Kind: &pb.Schedule_Cron{Cron: "0 12 * * *"}, TimeZone: "Europe/Berlin",
 			}}, From: day(0, 0), Count: 1},
-			[]*timestamppb.Timestamp{day(11, 0)}, "Europe/Berlin", "",
+			[]*timestamppb.Timestamp{day(11, 0)},
+			"Europe/Berlin", "",
 		},
 		{
 			"a time that has passed",
