@@ -16,7 +16,8 @@ import (
 	"github.com/schedulerd/schedulerd/internal/fault"
 )
 
-// maxFaults bounds what is told about one expression: what follows the first few is mostly their consequence.
+// What is told about one expression and about one text is bounded: what follows the first few faults is mostly their
+// consequence.
 const (
 	maxFaults         = 5
 	maxTemplateFaults = 20

@@ -20,7 +20,8 @@ import (
 // maxWork bounds one call, in bytes made or comparisons.
 const maxWork = 1 << 22
 
-// guarded says how much work a call is, or at least whether it is more than maxWork.
+// guarded says how much work a call is, or at least whether it is more than maxWork. Arguments of types that a function does
+// not take make none: the call will refuse them.
 var guarded = map[string]func(args []ref.Val) int{
 	operators.Equals:    func(args []ref.Val) int { return min(weight(args[0]), weight(args[1])) },
 	operators.NotEquals: func(args []ref.Val) int { return min(weight(args[0]), weight(args[1])) },
@@ -77,7 +78,11 @@ func guard(env *cel.Env) interpreter.InterpretableDecoratorV2 {
 	}
 	return func(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		call, ok := node.(interpreter.InterpretableCall)
-		if !ok || guarded[call.Function()] == nil {
+		if !ok {
+			return node, nil
+		}
+		work := guarded[call.Function()]
+		if work == nil {
 			return node, nil
 		}
 		original := originals[call.Function()]
@@ -88,18 +93,15 @@ func guard(env *cel.Env) interpreter.InterpretableDecoratorV2 {
 			return node, nil
 		}
 		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-			if work(call.Function(), args) > maxWork {
+			if work(args) > maxWork {
 				return types.NewErr("%s would be too much work: its values are too large", shownFunction(call.Function()))
 			}
-			return invoke(original, args)
+			return invoke(call.Function(), original, args)
 		}), nil
 	}
 }
 
-// work is how much a guarded call is. Arguments of types it does not take make none: the call will refuse them.
-func work(function string, args []ref.Val) int { return guarded[function](args) }
-
-func invoke(f *functions.Overload, args []ref.Val) ref.Val {
+func invoke(name string, f *functions.Overload, args []ref.Val) ref.Val {
 	switch {
 	case len(args) == 1 && f.Unary != nil:
 		return f.Unary(args[0])
@@ -108,7 +110,7 @@ func invoke(f *functions.Overload, args []ref.Val) ref.Val {
 	case f.Function != nil:
 		return f.Function(args...)
 	}
-	return types.NewErr("%s", noOverload(f.Operator, args...))
+	return types.NewErr("%s", noOverload(name, args...))
 }
 
 // charge prices the calls that CEL does not.
@@ -117,9 +119,9 @@ type charge struct{}
 // CallCost gives about one unit per ten bytes handled, as CEL does; nil leaves the price to CEL.
 func (charge) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	var units int
-	switch {
-	case guarded[function] != nil:
-		units = work(function, args)/10 + len(text(result))/10
+	switch work := guarded[function]; {
+	case work != nil:
+		units = work(args)/10 + len(text(result))/10
 	case overload == "":
 		for _, v := range args {
 			units += len(text(v)) / 10
