@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/goleak"
 
 	"github.com/schedulerd/schedulerd/internal/core/store"
@@ -171,14 +172,19 @@ func damageStates(t *testing.T, h *history) (older, killed, closed disk) {
 	now := func() disk { // at one moment
 		return readDisk(t, fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), "/data")
 	}
-	o := small(Options{Dir: "/data", FS: fsys})
+	gate := &tableGate{open: make(chan struct{})}
+	o := small(Options{Dir: "/data", FS: errorfs.Wrap(fsys, gate)})
 	s := mustOpen(t, o)
 	h.grow(t, s, 300)
 	mustClose(t, s)
 	older = now()
 	s = mustOpen(t, o)
-	h.grow(t, s, damagedGroups-300)
+	h.grow(t, s, damagedGroups-500)
+	// The kill comes when the engine is behind with its tables, so that there are several logs to be read.
+	gate.close()
+	h.grow(t, s, 200)
 	killed = now()
+	gate.fail(nil)
 	mustClose(t, s)
 	return older, killed, now()
 }

@@ -35,12 +35,28 @@ type guard struct {
 	err      error // why it tripped
 	opening  bool
 	removals []string    // while opening
-	synced   manifest    // while opening
+	manifest piece       // while opening, the newest that was synced
 	onTrip   func(error) // nil while opening
-	onSync   func(manifest) error
+
+	logs struct {
+		sync.Mutex
+		current *guardedFile // the one that is written
+		full    []piece      // those before it, until they are removed
+	}
+	notes notes // nil while opening
 }
 
-const manifestPrefix = "MANIFEST-"
+// notes are told what must be in the directory.
+type notes interface {
+	listed(manifest piece) error
+	logged(logs []piece) error
+}
+
+const (
+	tableSuffix    = ".sst"
+	logSuffix      = ".log"
+	manifestPrefix = "MANIFEST-"
+)
 
 func newGuard(inner vfs.FS, dir string) *guard {
 	return &guard{FS: inner, dir: dir, opening: true, tripped: make(chan struct{}), closing: make(chan struct{})}
@@ -72,18 +88,17 @@ func (g *guard) failure() error {
 	}
 }
 
-// serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late.
-//
-// From then on onSync is called after each sync of a manifest, and now for the last one; and onTrip once, when the guard trips. They must
-// not call the engine, and may be nil.
-func (g *guard) serve(onSync func(manifest) error, onTrip func(error)) error {
+// serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late. From then on
+// notes are told what must be there, and onTrip is called once, when the guard trips. They must not call the engine; both may be nil.
+func (g *guard) serve(notes notes, onTrip func(error)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err != nil {
 		return g.err
 	}
-	if onSync != nil {
-		if err := onSync(g.synced); err != nil {
+	if notes != nil {
+		// The engine has read all logs and written tables of them.
+		if err := errors.Join(notes.listed(g.manifest), notes.logged(nil)); err != nil {
 			return writeError(g.dir, "write", markName, err)
 		}
 	}
@@ -91,22 +106,56 @@ func (g *guard) serve(onSync func(manifest) error, onTrip func(error)) error {
 		// What stays is removed the next time.
 		_ = g.FS.Remove(name)
 	}
-	g.removals, g.opening, g.onSync, g.onTrip = nil, false, onSync, onTrip
+	g.removals, g.opening, g.notes, g.onTrip = nil, false, notes, onTrip
 	return nil
 }
 
-// syncedManifest tells how much of a manifest is on the disk.
-func (g *guard) syncedManifest(m manifest) error {
+// noted returns the notes; nil while opening.
+func (g *guard) noted() notes {
 	g.mu.Lock()
-	opening, onSync := g.opening, g.onSync
-	if opening && m.isAfter(g.synced) {
-		g.synced = m
+	defer g.mu.Unlock()
+	return g.notes
+}
+
+// syncedManifest notes how much of the manifest is on the disk.
+func (g *guard) syncedManifest(m piece) error {
+	g.mu.Lock()
+	if g.opening && m.isAfter(g.manifest) {
+		g.manifest = m
 	}
+	notes := g.notes
 	g.mu.Unlock()
-	if opening || onSync == nil {
+	if notes == nil {
 		return nil
 	}
-	return onSync(m)
+	return notes.listed(m)
+}
+
+// beganLog notes that the log before this one is full. The engine has synced it.
+func (g *guard) beganLog(next *guardedFile) error {
+	g.logs.Lock()
+	defer g.logs.Unlock()
+	before := g.logs.current
+	g.logs.current = next
+	notes := g.noted()
+	if before == nil || notes == nil {
+		return nil
+	}
+	g.logs.full = append(g.logs.full, piece{g.PathBase(before.name), before.written.Load()})
+	return notes.logged(g.logs.full)
+}
+
+// removesLog notes that a log need not be there any more.
+func (g *guard) removesLog(name string) error {
+	g.logs.Lock()
+	defer g.logs.Unlock()
+	before := len(g.logs.full)
+	g.logs.full = slices.DeleteFunc(g.logs.full, func(log piece) bool { return log.name == g.PathBase(name) })
+	notes := g.noted()
+	if len(g.logs.full) == before || notes == nil {
+		return nil
+	}
+	return notes.logged(g.logs.full)
 }
 
 // release lets everybody go on who waits because the guard tripped.
@@ -129,7 +178,7 @@ func (g *guard) attempt(op, name string, do func() error) error {
 		}
 		g.trip(writeError(g.dir, op, name, err))
 	}
-	if strings.HasSuffix(name, ".sst") && !g.isOpening() {
+	if strings.HasSuffix(name, tableSuffix) && !g.isOpening() {
 		<-g.closing
 	}
 	return nil
@@ -156,18 +205,18 @@ func (g *guard) open(op, name string, do func() (vfs.File, error)) (vfs.File, er
 		return do()
 	}
 	g.keep(name)
-	var opened vfs.File = nowhere{name}
-	err := g.attempt(op, name, func() error {
+	opened := &guardedFile{File: nowhere{name}, guard: g, name: name}
+	return opened, g.attempt(op, name, func() error {
 		file, err := do()
-		if err == nil {
-			opened = file
+		if err != nil {
+			return err
 		}
-		return err
+		opened.File = file
+		if strings.HasSuffix(name, logSuffix) {
+			return g.beganLog(opened)
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &guardedFile{File: opened, guard: g, name: name}, nil
 }
 
 // keep takes back the removal of a file whose name is used again.
@@ -186,7 +235,12 @@ func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 }
 
 func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.open("reuse", newname, func() (vfs.File, error) { return g.FS.ReuseForWrite(oldname, newname, category) })
+	return g.open("reuse", newname, func() (vfs.File, error) {
+		if err := g.removesLog(oldname); err != nil {
+			return nil, err
+		}
+		return g.FS.ReuseForWrite(oldname, newname, category)
+	})
 }
 
 // OpenDir opens a directory for syncing, which is writing.
@@ -209,16 +263,21 @@ func (g *guard) Rename(oldname, newname string) error {
 
 // Remove may fail: the engine tries again when it is opened next.
 func (g *guard) Remove(name string) error {
-	if g.guards(name) {
-		g.mu.Lock()
-		opening, err := g.opening, g.err
-		if opening {
-			g.removals = append(g.removals, name)
-		}
-		g.mu.Unlock()
-		if opening || err != nil {
-			return nil
-		}
+	if !g.guards(name) {
+		return g.FS.Remove(name)
+	}
+	g.mu.Lock()
+	opening := g.opening
+	if opening {
+		g.removals = append(g.removals, name)
+	}
+	g.mu.Unlock()
+	if opening || g.failure() != nil {
+		return nil
+	}
+	if err := g.removesLog(name); err != nil {
+		g.trip(writeError(g.dir, "write", markName, err))
+		return nil
 	}
 	return g.FS.Remove(name)
 }
@@ -268,7 +327,7 @@ func whole(want int) func(int, error) error {
 
 func (f *guardedFile) Sync() error {
 	return f.guard.attempt("sync", f.name, func() error {
-		synced := manifest{f.guard.PathBase(f.name), f.written.Load()}
+		synced := piece{f.guard.PathBase(f.name), f.written.Load()}
 		err := f.File.Sync()
 		if err == nil && strings.HasPrefix(synced.name, manifestPrefix) {
 			err = f.guard.syncedManifest(synced)

@@ -13,24 +13,35 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core/store"
 )
 
-// checkManifest reads the manifest that is in force as far as the mark says it was synced. The engine takes a record in it that it cannot
-// read for the end, which may leave out tables.
-func checkManifest(fsys vfs.FS, dir string, names []string, synced manifest) error {
-	if synced.name == "" || markerValue(names, "manifest") != synced.name {
-		// The mark was not written yet, as by a power loss or in a backup, or it was before the manifest came into force.
+// checkFiles looks for what the mark says must be there. The engine takes logs that are missing for logs it has removed, and a record in
+// the manifest that it cannot read for its end, which leaves out tables.
+func checkFiles(fsys vfs.FS, dir string, names []string, m *mark) error {
+	for _, log := range m.logs {
+		name := fsys.PathJoin(dir, log.name)
+		if info, err := fsys.Stat(name); err != nil {
+			return err
+		} else if info.Size() < log.size {
+			return fmt.Errorf("%w: %s has %d bytes, %d were written", store.ErrCorrupt, name, info.Size(), log.size)
+		}
+	}
+	if m.manifest.name == "" || markerValue(names, "manifest") != m.manifest.name {
+		// The mark was written before this manifest came into force.
 		return nil
 	}
-	name := fsys.PathJoin(dir, synced.name)
+	return checkManifest(fsys, fsys.PathJoin(dir, m.manifest.name), m.manifest.size)
+}
+
+func checkManifest(fsys vfs.FS, name string, size int64) error {
 	file, err := fsys.Open(name)
 	if err != nil {
 		return err
 	}
-	end, err := lastRecord(io.LimitReader(file, synced.size))
-	if err == nil && end < synced.size {
+	end, err := lastRecord(io.LimitReader(file, size))
+	if err == nil && end < size {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s: it can be read up to byte %d of %d: %w", store.ErrCorrupt, name, end, synced.size, err)
+		err = fmt.Errorf("%w: %s: it can be read up to byte %d of %d: %w", store.ErrCorrupt, name, end, size, err)
 	}
 	return errors.Join(err, file.Close())
 }

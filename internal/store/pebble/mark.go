@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -22,35 +23,40 @@ const markName = "COMMITTED"
 type mark struct {
 	instance string
 	revision store.Revision // newest acknowledged
-	manifest manifest       // as much of it as was synced; may be unknown
+	manifest piece          // of the engine's list of tables, what was synced; may be unknown
+	logs     []piece        // full logs that were not removed yet, beside the one that is written
+	change   uint64         // counts what logs was before
 	opener   string         // the process that opened the store last, for those that find it locked
 
 	mu   sync.Mutex
 	file vfs.File // nil unless open for writing
-	next [2]int64 // slots to be written: revision, manifest
+	next [3]int64 // slots to be written: revision, manifest, logs
 }
 
-// manifest is a part of the engine's list of tables: the file, and the bytes at its beginning.
-type manifest struct {
+// piece is the beginning of a file, that must be there.
+type piece struct {
 	name string
 	size int64
 }
 
-// The file has slots, each in a disk sector of its own, so that each is written whole or not at all. There are two for the revision and
-// two for the manifest, written in turn, so that one of them always counts.
+// The file has slots, each in a disk sector of its own, so that each is written whole or not at all. Of all but the last there are two,
+// written in turn, so that one of them always counts.
 const (
-	slotSize      = 512
-	revisionSlots = 0
-	manifestSlots = 2
-	openerSlot    = 4
-	slots         = 5
+	slotSize     = 512
+	revisionSlot = 0
+	manifestSlot = 1
+	logsSlot     = 2
+	openerSlot   = 3
+	slots        = 2*openerSlot + 1
 )
 
 const (
 	markHead       = "schedulerd-store %d %s "
 	revisionLayout = "revision %020d"
 	manifestLayout = "manifest %s %020d"
+	logsLayout     = "logs %020d%s"
 	markVersion    = 1
+	maxLogs        = 12 // as many as fit; the engine has five or six
 )
 
 // findMark reads the mark of a directory; nil if there is none.
@@ -77,28 +83,45 @@ func parseMark(content []byte) (*mark, error) {
 	m := &mark{}
 	found := false
 	for turn := range int64(2) {
+		var texts [openerSlot]string
+		for slot := range texts {
+			var err error
+			if texts[slot], err = m.parseSlot(content, 2*int64(slot)+turn); err != nil {
+				return nil, err
+			}
+		}
 		var revision store.Revision
-		text, err := m.parseSlot(content, revisionSlots+turn)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := fmt.Sscanf(text, revisionLayout, &revision); err == nil && (!found || revision > m.revision) {
+		if _, err := fmt.Sscanf(texts[revisionSlot], revisionLayout, &revision); err == nil && (!found || revision > m.revision) {
 			found = true
-			m.revision, m.next[0] = revision, 1-turn
+			m.revision, m.next[revisionSlot] = revision, 1-turn
 		}
-		var list manifest
-		if text, err = m.parseSlot(content, manifestSlots+turn); err != nil {
-			return nil, err
+		var list piece
+		if _, err := fmt.Sscanf(texts[manifestSlot], manifestLayout, &list.name, &list.size); err == nil && list.isAfter(m.manifest) {
+			m.manifest, m.next[manifestSlot] = list, 1-turn
 		}
-		if _, err := fmt.Sscanf(text, manifestLayout, &list.name, &list.size); err == nil && list.isAfter(m.manifest) {
-			m.manifest, m.next[1] = list, 1-turn
+		if change, logs, ok := parseLogs(texts[logsSlot]); ok && change > m.change {
+			m.change, m.logs, m.next[logsSlot] = change, logs, 1-turn
 		}
 	}
 	if !found {
 		return nil, fmt.Errorf("%w: it cannot be read", store.ErrCorrupt)
 	}
-	m.opener = slotText(content, openerSlot)
+	m.opener = slotText(content, 2*openerSlot)
 	return m, nil
+}
+
+func parseLogs(text string) (change uint64, logs []piece, ok bool) {
+	words := strings.Fields(text)
+	if len(words) < 2 || words[0] != "logs" || len(words)%2 != 0 {
+		return 0, nil, false
+	}
+	change, err := strconv.ParseUint(words[1], 10, 64)
+	for i := 2; i < len(words) && err == nil; i += 2 {
+		log := piece{name: words[i]}
+		log.size, err = strconv.ParseInt(words[i+1], 10, 64)
+		logs = append(logs, log)
+	}
+	return change, logs, err == nil
 }
 
 // parseSlot returns what a slot says behind its head; nothing if it is not whole.
@@ -140,14 +163,14 @@ func cutLast(s, sep string) (before, after string, found bool) {
 func checksum(text string) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(text))) }
 
 // isAfter says whether the engine wrote this later. Names end with numbers that grow.
-func (l manifest) isAfter(other manifest) bool {
+func (p piece) isAfter(other piece) bool {
 	switch {
-	case l.name == other.name:
-		return l.size > other.size
-	case len(l.name) == len(other.name):
-		return l.name > other.name
+	case p.name == other.name:
+		return p.size > other.size
+	case len(p.name) == len(other.name):
+		return p.name > other.name
 	}
-	return len(l.name) > len(other.name)
+	return len(p.name) > len(other.name)
 }
 
 func (m *mark) slot(layout string, args ...any) []byte {
@@ -186,7 +209,7 @@ func (m *mark) create(fsys vfs.FS, dir string) error {
 		}
 		return syncDir(fsys, dir)
 	}()
-	m.next[0] = 1
+	m.next[revisionSlot] = 1
 	if err != nil {
 		return writeError(dir, "create", name, err)
 	}
@@ -206,7 +229,7 @@ func (m *mark) open(fsys vfs.FS, dir string) error {
 	if err != nil {
 		host = "unknown host"
 	}
-	if _, err := file.WriteAt(pad(fmt.Sprintf("pid %d on %s", os.Getpid(), host)), openerSlot*slotSize); err != nil {
+	if _, err := file.WriteAt(pad(fmt.Sprintf("pid %d on %s", os.Getpid(), host)), 2*openerSlot*slotSize); err != nil {
 		return errors.Join(writeError(dir, "write", name, err), file.Close())
 	}
 	m.file = file
@@ -218,27 +241,37 @@ func (m *mark) commit(revision store.Revision) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision = revision
-	return m.write(revisionSlots, &m.next[0], m.slot(revisionLayout, revision))
+	return m.write(revisionSlot, revisionLayout, revision)
 }
 
-// list notes that the engine has synced its manifest. It is rare, and made durable: what the engine removes next would not be missed by
-// an older manifest.
-func (m *mark) list(synced manifest) error {
+// listed notes that the engine has synced its manifest. This is rare, and made durable: the engine goes on to remove what an older
+// manifest does not miss.
+func (m *mark) listed(synced piece) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !synced.isAfter(m.manifest) {
 		return nil
 	}
 	m.manifest = synced
-	if err := m.write(manifestSlots, &m.next[1], m.slot(manifestLayout, synced.name, synced.size)); err != nil {
-		return err
-	}
-	return m.file.Sync()
+	return errors.Join(m.write(manifestSlot, manifestLayout, synced.name, synced.size), m.file.Sync())
 }
 
-func (m *mark) write(first int64, next *int64, slot []byte) error {
-	_, err := m.file.WriteAt(slot, (first+*next)*slotSize)
-	*next = 1 - *next
+// logged notes which full logs there are. This is rare too, and must be durable before one of them is removed.
+func (m *mark) logged(logs []piece) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.logs = logs[max(0, len(logs)-maxLogs):]
+	m.change++
+	text := ""
+	for _, log := range m.logs {
+		text += fmt.Sprintf(" %s %d", log.name, log.size)
+	}
+	return errors.Join(m.write(logsSlot, logsLayout, m.change, text), m.file.Sync())
+}
+
+func (m *mark) write(slot int64, layout string, args ...any) error {
+	_, err := m.file.WriteAt(m.slot(layout, args...), (2*slot+m.next[slot])*slotSize)
+	m.next[slot] = 1 - m.next[slot]
 	return err
 }
 

@@ -135,7 +135,7 @@ func identify(o Options) (*mark, error) {
 		return nil, err
 	}
 	if m != nil {
-		return m, checkManifest(o.FS, o.Dir, names, m.manifest)
+		return m, checkFiles(o.FS, o.Dir, names, m)
 	}
 	names, err = foreign(o.FS, o.Dir)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Store) begin(o Options) error {
 	if err := s.mark.open(o.FS, o.Dir); err != nil {
 		return err
 	}
-	if err := s.guard.serve(s.mark.list, s.failed); err != nil {
+	if err := s.guard.serve(s.mark, s.failed); err != nil {
 		return err
 	}
 	if err := s.removeBackups(); err != nil {

@@ -275,7 +275,7 @@ func TestMark(t *testing.T) {
 	}
 	lines := strings.Split(string(content), "\n")
 	want := fmt.Sprintf("schedulerd-store 1 %s revision 00000000000000000012 ", s.Instance())
-	if len(lines) != slots+1 || !strings.HasPrefix(lines[0], want) && !strings.HasPrefix(lines[1], want) || !strings.HasPrefix(lines[4], "pid ") {
+	if len(lines) != slots+1 || !strings.HasPrefix(lines[0], want) && !strings.HasPrefix(lines[1], want) || !strings.HasPrefix(lines[6], "pid ") {
 		t.Errorf("the mark is %q, want %q in it", lines, want)
 	}
 	if want := fmt.Sprintf("schedulerd-store 1 %s manifest MANIFEST-", s.Instance()); !strings.HasPrefix(lines[2]+lines[3], want) {
@@ -290,6 +290,7 @@ func FuzzMark(f *testing.F) {
 	m := mark{instance: "INSTANCE"}
 	good := append(m.slot(revisionLayout, 41), m.slot(revisionLayout, 42)...)
 	good = append(append(good, m.slot(manifestLayout, "MANIFEST-000001", 7)...), pad("")...)
+	good = append(append(good, m.slot(logsLayout, 3, " 000007.log 123 000012.log 7")...), pad("")...)
 	good = append(good, pad("pid 1 on host")...)
 	f.Add(good)
 	f.Add(good[:600])
