@@ -81,8 +81,14 @@ func kindsOf(s Spec) (kinds []string) {
 		name string
 		set  bool
 	}{
-		{"every", s.Every != nil}, {"cron", s.Cron != ""}, {"once", s.Once != ""}, {"daily", s.Daily != nil},
-		{"weekly", s.Weekly != nil}, {"monthly", s.Monthly != nil}, {"manual", s.Manual}, {"any_of", s.AnyOf != nil},
+		{"every", s.Every != nil},
+		{"cron", s.Cron != ""},
+		{"once", s.Once != ""},
+		{"daily", s.Daily != nil},
+		{"weekly", s.Weekly != nil},
+		{"monthly", s.Monthly != nil},
+		{"manual", s.Manual},
+		{"any_of", s.AnyOf != nil},
 	} {
 		if k.set {
 			kinds = append(kinds, k.name)
@@ -156,8 +162,10 @@ func (c *compiler) once(path, text string, out *Schedule) {
 		// The rule of 4.2 for a fixed time, asked about a single wall time.
 		wall := t
 		if t = out.zone.resolve(wall); t.IsZero() {
-			c.faults = append(c.faults, &Error{Field: path, Offset: -1, kind: ErrNever,
-				Msg: fmt.Sprintf("%s never fires: %s has no such local time", text, out.zone.name)})
+			c.faults = append(c.faults, &Error{
+				Field: path, Offset: -1, kind: ErrNever,
+				Msg: fmt.Sprintf("%s never fires: %s has no such local time", text, out.zone.name),
+			})
 			return
 		}
 		if out.zone.local(t.Unix(), time.DateTime) != wall.Format(time.DateTime) {

@@ -288,7 +288,8 @@ func TestHash(t *testing.T) {
 	first := s.Next(at(t, "2027-10-31T00:00:00Z").Add(-1), Anchors{})
 	fires(t, s, Anchors{}, "2027-10-30T23:59:59Z", []string{
 		first.Format(time.RFC3339), first.Add(30 * time.Minute).Format(time.RFC3339),
-		first.Add(60 * time.Minute).Format(time.RFC3339), first.Add(90 * time.Minute).Format(time.RFC3339)})
+		first.Add(60 * time.Minute).Format(time.RFC3339), first.Add(90 * time.Minute).Format(time.RFC3339),
+	})
 }
 
 // TestDays compares what cronexpr says about each day rule, and what AND, OR and

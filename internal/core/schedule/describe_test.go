@@ -31,11 +31,17 @@ func TestDescribe(t *testing.T) {
 		{"monthly last", Spec{Monthly: &Monthly{Day: -1, At: "09:00"}}, "at 09:00 on the last day of the month, UTC", nil},
 		{"monthly 31", Spec{Monthly: &Monthly{Day: 31, At: "09:00"}}, "at 09:00 on the 31st of the month, UTC", []string{"months without a 31st are skipped"}},
 		{"monthly 31 or last", Spec{Monthly: &Monthly{Day: 31, At: "09:00", ShortMonth: LastDay}}, "at 09:00 on the 31st of the month, or its last day, UTC", nil},
-		{"qualified", Spec{Daily: noon.Daily, NotBefore: at(t, "2027-01-01T00:00:00Z"), NotAfter: at(t, "2027-12-31T00:00:00Z"), Splay: time.Minute, Jitter: time.Minute},
-			"at 12:00 every day, UTC, not before 2027-01-01T00:00:00Z, not after 2027-12-31T00:00:00Z, each 14.42s later to spread load, and up to 1m later at random", nil},
-		{"any of", Spec{Zone: berlin, AnyOf: []Spec{{Daily: &Daily{At: "02:30"}, NotAfter: at(t, "2027-05-01T00:00:00Z")}, noon}},
+		{
+			"qualified",
+			Spec{Daily: noon.Daily, NotBefore: at(t, "2027-01-01T00:00:00Z"), NotAfter: at(t, "2027-12-31T00:00:00Z"), Splay: time.Minute, Jitter: time.Minute},
+			"at 12:00 every day, UTC, not before 2027-01-01T00:00:00Z, not after 2027-12-31T00:00:00Z, each 14.42s later to spread load, and up to 1m later at random", nil,
+		},
+		{
+			"any of",
+			Spec{Zone: berlin, AnyOf: []Spec{{Daily: &Daily{At: "02:30"}, NotAfter: at(t, "2027-05-01T00:00:00Z")}, noon}},
 			"any of: at 02:30 every day, Europe/Berlin, not after 2027-05-01T00:00:00Z; at 12:00 every day, Europe/Berlin",
-			[]string{"at 02:30 every day, Europe/Berlin: on 2027-03-28 at 03:00, since 02:30 does not exist"}},
+			[]string{"at 02:30 every day, Europe/Berlin: on 2027-03-28 at 03:00, since 02:30 does not exist"},
+		},
 
 		{"fixed", Spec{Cron: "30 2 * * SUN", Zone: berlin}, "at 02:30 on Sundays, Europe/Berlin", []string{
 			"on 2027-03-28 at 03:00, since 02:30 does not exist",
