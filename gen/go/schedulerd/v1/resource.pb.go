@@ -385,7 +385,7 @@ func (x *ExecResource) GetDir() string {
 // HttpResource is a target of http tasks.
 type HttpResource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Base address that relative task addresses are resolved against.
+	// Base address that relative task addresses are resolved against. Empty: tasks give whole addresses.
 	BaseUrl string `protobuf:"bytes,1,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
 	// Headers sent with every call.
 	Headers map[string]string `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -762,9 +762,9 @@ const file_schedulerd_v1_resource_proto_rawDesc = "" +
 	"\x03dir\x18\x04 \x01(\tR\x03dir\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
-	"\fHttpResource\x12&\n" +
-	"\bbase_url\x18\x01 \x01(\tB\v\xbaH\br\x06(\x80\x10\x88\x01\x01R\abaseUrl\x12B\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x01\n" +
+	"\fHttpResource\x12)\n" +
+	"\bbase_url\x18\x01 \x01(\tB\x0e\xbaH\v\xd8\x01\x01r\x06(\x80\x10\x88\x01\x01R\abaseUrl\x12B\n" +
 	"\aheaders\x18\x02 \x03(\v2(.schedulerd.v1.HttpResource.HeadersEntryR\aheaders\x12*\n" +
 	"\x03tls\x18\x03 \x01(\v2\x18.schedulerd.v1.ClientTlsR\x03tls\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
