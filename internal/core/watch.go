@@ -22,11 +22,12 @@ var ErrWatchEnded = errors.New("the watch has ended since the scheduler stopped"
 // Watch shows the states of flows as they change. It promises:
 //
 //   - Ordered: revisions grow, once the initial state is complete.
-//   - Unique: no change comes twice.
-//   - Reliable: the newest state of every matching flow arrives; older ones may be merged into it.
+//   - Unique: no change comes twice, but after a resumption in the middle of a commit that was too large for one batch.
+//   - Reliable: the newest state of every matching flow arrives; older ones may be merged into it, and are counted, but for those
+//     that came while the watch was broken off or more than a ring behind.
 //   - Resumable: from the revision of any batch.
 //   - Bookmarked: Next returns at least every 20 s.
-//   - Filtered: a flow that leaves the filter is announced.
+//   - Filtered: a flow that leaves the filter is announced; after a resumption perhaps one that was not in it.
 //
 // It is for one goroutine.
 type Watch struct {
@@ -40,6 +41,7 @@ type Watch struct {
 	initial  bool                // the initial state was shown
 	shown    map[*entry]struct{} // flows that match, as the watcher knows; nil without a filter
 	ahead    map[*entry]uint64   // revisions shown in a sweep that the ring will bring again
+	furthest uint64              // the greatest of them
 	merged   map[*entry]uint32   // changes left out because a newer one follows
 	pending  []Change            // not yet returned, in order
 	complete bool                // the pending ones complete the initial state
@@ -80,11 +82,11 @@ func (w *Watch) Next(ctx context.Context) (Batch, error) {
 	if w.ending {
 		return Batch{}, ErrWatchEnded
 	}
+	bookmark := time.NewTimer(bookmarkEvery)
+	defer bookmark.Stop()
 	if err := w.pace(ctx); err != nil {
 		return Batch{}, err
 	}
-	bookmark := time.NewTimer(bookmarkEvery)
-	defer bookmark.Stop()
 	for {
 		if len(w.pending) > 0 || !w.initial {
 			return w.batch(), nil
@@ -151,7 +153,7 @@ func (w *Watch) batch() Batch {
 		}
 		w.revision = w.target
 	} else if w.initial {
-		w.revision = b.Changes[n-1].Info.Revision
+		w.revision = w.pending[0].Info.Revision - 1 // its commit may have changes on both sides of the cut
 	}
 	b.Revision = w.revision
 	w.last = time.Now()
@@ -176,12 +178,16 @@ func (w *Watch) sweep(revision uint64) {
 		if info.Revision > revision {
 			// Committed during the sweep: the ring will bring it. In the order of revisions it has to wait for that.
 			if kind == Updated {
+				if w.mayKnow(info) {
+					w.shown[en] = struct{}{}
+				}
 				return true
 			}
 			if w.ahead == nil {
 				w.ahead = map[*entry]uint64{}
 			}
 			w.ahead[en] = info.Revision
+			w.furthest = max(w.furthest, info.Revision)
 		}
 		w.show(en, info, kind)
 		return true
@@ -194,7 +200,7 @@ func (w *Watch) collect(items []ringItem) {
 	for _, item := range items {
 		info := item.entry.published.Load()
 		switch {
-		case item.revision <= w.revision || item.revision <= w.ahead[item.entry]:
+		case item.revision <= w.revision, item.revision <= w.ahead[item.entry]:
 			// The initial state, or a sweep, had it.
 		case info.Revision != item.revision:
 			if w.merged == nil {
@@ -205,7 +211,14 @@ func (w *Watch) collect(items []ringItem) {
 			w.show(item.entry, info, Updated)
 		}
 	}
-	w.ahead = nil // what was ahead of a sweep is in the first reading after it
+	if w.target >= w.furthest {
+		w.ahead = nil
+	}
+}
+
+// mayKnow reports whether a watcher that resumes may have been shown a flow that has changed since, as one that matches.
+func (w *Watch) mayKnow(info *Info) bool {
+	return w.shown != nil && w.resumed && !w.initial && w.filter.named(info)
 }
 
 // show adds a change to pending as the filter wants it.
@@ -218,7 +231,7 @@ func (w *Watch) show(en *entry, info *Info, kind ChangeType) {
 		switch {
 		case matches:
 			w.shown[en] = struct{}{}
-		case before:
+		case before || w.mayKnow(info):
 			delete(w.shown, en)
 		default:
 			return
@@ -259,10 +272,8 @@ func (f *filter) matches(info *Info) bool {
 	if f.all {
 		return true
 	}
-	if f.ids != nil {
-		if _, ok := f.ids[info.Flow.ID]; !ok {
-			return false
-		}
+	if !f.named(info) {
+		return false
 	}
 	for k, v := range f.labels {
 		if have, ok := info.Flow.Labels[k]; !ok || v != "" && have != v {
@@ -270,4 +281,10 @@ func (f *filter) matches(info *Info) bool {
 		}
 	}
 	return len(f.statuses) == 0 || slices.Contains(f.statuses, info.Status)
+}
+
+// named reports whether the flow is among those asked for by id.
+func (f *filter) named(info *Info) bool {
+	_, ok := f.ids[info.Flow.ID]
+	return ok || f.ids == nil
 }
