@@ -24,8 +24,9 @@ const module = "github.com/schedulerd/schedulerd/"
 var arrows = map[string][]string{
 	"cmd/schedulerd":    {"internal/server"},
 	"cmd/schedctl":      {"internal/schedctl"},
-	"internal/server":   {"internal/service", "internal/core", "internal/definition", "internal/fault", "internal/task", "internal/store", "internal/manifest", "gen/go", "web"},
-	"internal/service":  {"internal/core", "internal/definition", "internal/fault", "internal/manifest", "gen/go/schedulerd/v1"},
+	"internal/server":   {"internal/service", "internal/core", "internal/definition", "internal/fault", "internal/task", "internal/store", "internal/manifest", "internal/runlog", "gen/go", "web"},
+	"internal/service":  {"internal/core", "internal/definition", "internal/fault", "internal/manifest", "internal/runlog", "gen/go/schedulerd/v1"},
+	"internal/runlog":   {"internal/core"},
 	"internal/task":     {"internal/core", "internal/expr", "internal/fault", "gen/go/schedulerd/v1"},
 	"internal/store":    {"internal/core/store", "gen/go/schedulerd/store"},
 	"internal/manifest": {"internal/core", "internal/definition", "internal/fault", "gen/go/schedulerd/v1"},
