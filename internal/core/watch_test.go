@@ -478,9 +478,8 @@ func TestWatchRingOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		truth := &truth{flows: map[string][]committedState{}}
 		var flows []*core.Flow
-		var runs atomic.Int64
-		for i := range 24 {
-			flows = append(flows, &core.Flow{ID: fmt.Sprintf("f%02d", i), Schedule: every(t, time.Millisecond), Workflow: task(counting(&runs)), KeepRuns: -1})
+		for i := range 8 {
+			flows = append(flows, &core.Flow{ID: fmt.Sprintf("f%02d", i), Workflow: task(lasting(time.Minute)), KeepRuns: -1})
 		}
 		r := start(t, core.Config{Store: recording{store.NewMemory(), truth}}, flows...)
 		slow := &stream{name: "slow", overrun: true}
@@ -493,11 +492,14 @@ func TestWatchRingOverrun(t *testing.T) {
 				}
 			})
 		}
-		sleep(2 * time.Second)
-		for i := range 24 {
-			if _, err := r.Pause(t.Context(), fmt.Sprintf("f%02d", i), ""); err != nil {
+		sleep(time.Second)
+		for i := range 1<<16 + 100 {
+			if _, err := r.Reset(t.Context(), fmt.Sprintf("f%02d", i%8), ""); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if _, _, err := r.Trigger(t.Context(), core.TriggerRequest{FlowID: "f03"}); err != nil {
+			t.Fatal(err)
 		}
 		sleep(time.Minute)
 		stop(t, r)
@@ -586,7 +588,7 @@ func TestWatchTokens(t *testing.T) {
 func TestWatchNextEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, core.Config{}, &core.Flow{ID: "f", Schedule: every(t, time.Second), Workflow: task(lasting(0))})
-		w, err := r.Watch(core.WatchOptions{MinInterval: time.Hour})
+		w, err := r.Watch(core.WatchOptions{MinInterval: time.Hour + 500*time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -603,7 +605,7 @@ func TestWatchNextEndsWithItsContext(t *testing.T) {
 		if err != nil || len(b.Changes) != 1 || b.Changes[0].Merged < 1000 {
 			t.Errorf("after an hour of pace: %+v, %v", b, err)
 		}
-		if took := time.Since(began); took != 59*time.Minute {
+		if took := time.Since(began); took != 59*time.Minute+500*time.Millisecond {
 			t.Errorf("the second batch came after %v", took)
 		}
 	})
