@@ -51,8 +51,8 @@ var table = []row{
 	{kind: core.ErrInvalid, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID},
 	{kind: core.ErrStopping, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STOPPING, retry: time.Second, advice: "try again when it is back"},
 	{kind: core.ErrNotReady, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_NOT_READY, retry: time.Second, advice: "try again in a moment"},
-	{kind: core.ErrLimit, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_LIMIT, retry: time.Second, advice: "try again, or set wait_for_slot"},
-	{kind: core.ErrConflict, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_CONFLICT, advice: "read it again and repeat the change, with a new request_id"},
+	{kind: core.ErrLimit, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_LIMIT, retry: time.Second},
+	{kind: core.ErrConflict, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_CONFLICT},
 	{kind: core.ErrCompacted, code: codes.OutOfRange, reason: pb.ErrorReason_ERROR_REASON_COMPACTED, advice: "list again, or watch without a token"},
 	{kind: core.ErrStore, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STORE_FAILED, retry: time.Second, hidden: "the store could not record the change, so it was not made"},
 }

@@ -98,7 +98,7 @@ func TestErrors(t *testing.T) {
 		},
 		{err: core.ErrStopping, code: codes.Unavailable, reason: "STOPPING", retry: true},
 		{err: core.ErrNotReady, code: codes.Unavailable, reason: "NOT_READY", retry: true},
-		{err: core.ErrLimit, code: codes.ResourceExhausted, reason: "LIMIT", message: "wait_for_slot", retry: true},
+		{err: core.ErrLimit, code: codes.ResourceExhausted, reason: "LIMIT", retry: true},
 		{err: core.ErrConflict, code: codes.Aborted, reason: "CONFLICT"},
 		{err: core.ErrCompacted, code: codes.OutOfRange, reason: "COMPACTED", message: "list again"},
 		{err: fmt.Errorf("%w: %w", core.ErrStore, secret), code: codes.Unavailable, reason: "STORE_FAILED", message: "was not made", retry: true},
