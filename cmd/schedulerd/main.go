@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/schedulerd/schedulerd/internal/server"
@@ -16,9 +17,15 @@ import (
 )
 
 // version is set by the linker.
-var version = "unknown"
+var version string
 
 func main() {
+	if version == "" {
+		version = "unknown"
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+			version = info.Main.Version
+		}
+	}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr, signals))

@@ -18,7 +18,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	version = "v9.8.7"
+	goleak.VerifyTestMain(m)
+}
 
 func newFlags() (*config, *pflag.FlagSet) {
 	c := &config{Options: server.Defaults(), logFormat: "text"}
@@ -138,7 +141,7 @@ func TestRun(t *testing.T) {
 		out  string
 		err  string
 	}{
-		{"version", []string{"--version"}, nil, 0, "schedulerd unknown", ""},
+		{"version", []string{"--version"}, nil, 0, "schedulerd v9.8.7", ""},
 		{"help", []string{"--help"}, nil, 0, "--data-dir", ""},
 		{"unknown flag", []string{"--flow", "x"}, nil, 2, "", "--flow"},
 		{"argument", []string{"flows.yaml"}, nil, 2, "", "flows.yaml"},

@@ -195,7 +195,7 @@ func (s *Server) callOptions() []grpc.ServerOption {
 		grpc.StatsHandler(s.metrics.calls),
 		grpc.MaxRecvMsgSize(int(s.options.MaxRequestSize)),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
-		grpc.MaxHeaderListSize(64<<10),
+		grpc.MaxHeaderListSize(64 << 10),
 		grpc.WaitForHandlers(true),
 	}
 }
