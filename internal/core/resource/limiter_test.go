@@ -176,6 +176,25 @@ func TestGateOfBoth(t *testing.T) {
 	})
 }
 
+// An open breaker refuses at once: nobody waits for a token that would be of no use.
+func TestOpenGateDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gate{
+			Breaker: NewBreaker(BreakerPolicy{FailureThreshold: 1, ResetTimeout: time.Hour}),
+			Limiter: NewLimiter(Rate{Calls: 1, Per: time.Minute}),
+		}
+		done, err := g.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		done(CallFailed)
+		begin := time.Now()
+		if _, err := g.Acquire(t.Context()); err == nil || time.Since(begin) != 0 {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
+}
+
 // A call that waited for its token while the breaker opened is refused and gives its token back.
 func TestGateThatOpensWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -283,6 +283,52 @@ func TestNestedCompensation(t *testing.T) {
 	}
 }
 
+// A nested workflow that completed is undone in its own scope, also by another process.
+func TestNestedCompensationScope(t *testing.T) {
+	var done, undone notes
+	look := func(n *notes) *Step {
+		return once(func(_ context.Context, in *Invocation) (Result, error) {
+			key := strings.TrimSuffix(in.IdempotencyKey, ":compensate")
+			n.add("%s %s %v %v %v %d|", strings.TrimSuffix(in.State, ":compensate"), key, in.Scope.Params, in.Scope.Results["before"], in.Scope.Item, in.Scope.Index)
+			return Result{}, nil
+		})
+	}
+	inner := &Workflow{Initial: "before", Exits: map[string]*Exit{"x": {}}, States: map[string]*State{
+		"before":   {Work: once(gives("b")), Next: "undoable"},
+		"undoable": {Work: look(&done), Compensate: look(&undone), Next: "x"},
+	}}
+	params := func(s *Scope) (map[string]any, error) {
+		return map[string]any{"item": s.Item, "run": s.Params["run"]}, nil
+	}
+	flows := func(string) (*Callee, error) {
+		return &Callee{Workflow: inner, Params: map[string]any{"theirs": 1.0}}, nil
+	}
+	items := func(*Scope) ([]any, error) { return []any{"x", "y"}, nil }
+	w := line(
+		does(&Nested{Workflow: inner, Params: params}),
+		does(&Split{Bulkhead: 1, Join: Join{Strategy: JoinAll}, ForEach: &ForEach{Items: items, Branch: Branch{Name: "n", Work: &Nested{Workflow: inner, Params: params}}}}),
+		does(&Split{Bulkhead: 1, Join: Join{Strategy: JoinAll}, Branches: []Branch{{Work: once(noop)}, {Name: "call", Work: &FlowCall{FlowID: "other"}}}}),
+		does(once(noop)),
+		does(once(fails("no"))),
+	)
+	id := identity()
+	end, journal := run(t, t.Context(), w, &Run{Identity: id, Flows: flows, Params: map[string]any{"run": "r"}})
+	wantOutcome(t, end, Failed)
+	slices.Reverse(undone.list)
+	if undone.String() != done.String() || len(done.list) != 4 {
+		t.Errorf("\n  done %s\nundone %s", &done, &undone)
+	}
+
+	undone.list = nil
+	from := stored(t, journal.checkpoints[slices.IndexFunc(journal.checkpoints, func(c *Checkpoint) bool { return c.State == "s5" })])
+	end, _ = run(t, t.Context(), w, &Run{Identity: id, Flows: flows, Params: map[string]any{"run": "r"}, Resume: from})
+	wantOutcome(t, end, Failed)
+	slices.Reverse(undone.list)
+	if undone.String() != done.String() {
+		t.Errorf("after a crash\n  done %s\nundone %s", &done, &undone)
+	}
+}
+
 // What a nested workflow left undone is the run's business, whatever becomes of the split around it.
 func TestNestedCompensationFails(t *testing.T) {
 	broken := func(last TaskFunc) *Nested {
@@ -339,8 +385,11 @@ func TestCalledFlowIsGone(t *testing.T) {
 		gone = true
 		return Result{}, errors.New("no")
 	})))
-	end, _ := run(t, t.Context(), w, &Run{Flows: flows})
+	end, journal := run(t, t.Context(), w, &Run{Flows: flows})
 	wantOutcome(t, end, Failed)
+	if c := journal.last(t); len(c.Compensations) != 1 || len(c.Rollback.Undone) != 1 {
+		t.Errorf("checkpoint %+v", c)
+	}
 	wantError(t, end.Err, `left undone: s2 and the workflow in it (flow "other" cannot be called: no such flow)`)
 	if s.String() != "undo a(<nil>)" {
 		t.Errorf("undone: %s", &s)

@@ -57,7 +57,6 @@ func (s *stopped) Unwrap() error { return s.err }
 type timeoutError struct {
 	what  string
 	limit time.Duration
-	of    *machine // the workflow whose timeout it is; nil: of something smaller
 }
 
 func (e *timeoutError) Error() string {

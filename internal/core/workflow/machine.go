@@ -30,7 +30,7 @@ func (w *Workflow) Run(ctx context.Context, run *Run) End {
 	}
 	if run.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, m.start.Add(run.Timeout), &timeoutError{"the run", run.Timeout, m})
+		ctx, cancel = context.WithDeadlineCause(ctx, m.start.Add(run.Timeout), &timeoutError{"the run", run.Timeout})
 		defer cancel()
 	}
 	from := run.Resume
@@ -334,11 +334,13 @@ func (m *machine) interruption(ctx context.Context) (Outcome, error) {
 	if m.state != "" {
 		in = fmt.Sprintf(" in state %q", m.path+m.state)
 	}
-	if t, ok := errors.AsType[*timeoutError](cause); ok {
-		if t.of == m && m.parent != nil {
-			return Failed, &Error{Err: fmt.Errorf("%w%s", cause, in), Class: classTimeout}
+	if _, ok := errors.AsType[*timeoutError](cause); ok {
+		err := fmt.Errorf("%w%s", cause, in)
+		if m.parent != nil {
+			// Whether it was this workflow's timeout or that of one around it: the one around knows by its own context.
+			return Failed, &Error{Err: err, Class: classTimeout}
 		}
-		return TimedOut, fmt.Errorf("%w%s", cause, in)
+		return TimedOut, err
 	}
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return TimedOut, fmt.Errorf("timed out%s: %w", in, cause)

@@ -36,7 +36,7 @@ func (m *machine) nested(ctx context.Context, work Work, v *visit, inner *Checkp
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, child.start.Add(timeout), &timeoutError{"the nested run", timeout, child})
+		ctx, cancel = context.WithDeadlineCause(ctx, child.start.Add(timeout), &timeoutError{"the nested run", timeout})
 		defer cancel()
 	}
 	switch end := child.walk(ctx, inner); end.Outcome {

@@ -141,6 +141,18 @@ func TestResume(t *testing.T) {
 	}
 }
 
+func TestResumedResultsCount(t *testing.T) {
+	large := strings.Repeat("x", MaxResultBytes-2)
+	from := &Checkpoint{State: "s1", Transitions: 1, Results: map[string]any{}, Compensations: []Compensation{{State: "s2", Visit: 1, Inner: []Frame{{Results: map[string]any{}}}}}}
+	for i := range 8 {
+		from.Results[fmt.Sprint("r", i)] = large
+		from.Compensations[0].Inner[0].Results[fmt.Sprint("r", i)] = large
+	}
+	end, _ := run(t, t.Context(), line(does(once(gives(large))), does(&Nested{Workflow: line(does(once(noop)))})), &Run{Resume: from})
+	wantOutcome(t, end, Failed)
+	wantError(t, end.Err, "more than the 1024 KiB allowed")
+}
+
 func TestResumeInTheFirstState(t *testing.T) {
 	end, journal := run(t, t.Context(), line(does(once(noop)), does(once(noop))), &Run{Resume: &Checkpoint{}})
 	wantOutcome(t, end, Succeeded)
@@ -279,6 +291,33 @@ func TestResumeTimerWorkflow(t *testing.T) {
 		}
 		wantTrace(t, journal.trace(), "resume s1/a, fire s1/a, start s1/a 1, ok s1/a 1, enter done")
 	})
+}
+
+// Timeouts count from when the work began, not from when it was resumed.
+func TestTimeoutsSurvive(t *testing.T) {
+	for name, work := range map[string]Work{
+		"a timer":               &Timer{Schedule: every(t, time.Hour), Timeout: 30 * time.Minute, Step: once(noop)},
+		"a timer of a workflow": timersOf("a", map[string]*TimerNode{"a": {Timer: &Timer{Schedule: every(t, time.Hour), Timeout: 30 * time.Minute, Step: once(noop)}}}),
+		"a nested workflow":     &Nested{Timeout: 30 * time.Minute, Workflow: line(does(&Timer{Schedule: every(t, time.Hour), Step: once(noop)}))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				id := identity()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(10*time.Minute, func() { cancel(ErrLost) })
+				end, journal := run(t, ctx, line(does(work)), &Run{Identity: id})
+				wantOutcome(t, end, Lost)
+				time.Sleep(10 * time.Minute)
+				end, _ = run(t, t.Context(), line(does(work)), &Run{Identity: id, Resume: stored(t, journal.last(t))})
+				wantOutcome(t, end, Failed)
+				wantError(t, end.Err, "longer than its timeout of 30m0s")
+				if took := time.Since(begin); took != 30*time.Minute {
+					t.Errorf("timed out after %v", took)
+				}
+			})
+		})
+	}
 }
 
 // The wait of a task in the first state of a run counts from the start of the run, also after a crash.

@@ -590,3 +590,44 @@ func TestCancelDuringSplit(t *testing.T) {
 		}
 	})
 }
+
+// A split that was decided before the run was cancelled has completed, and is undone.
+func TestCancelAfterTheDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var s saga
+		hedge := &Split{Join: Join{Strategy: JoinAny}, Branches: []Branch{{Work: once(after(time.Second, gives("r")))}, {Work: once(func(ctx context.Context, _ *Invocation) (Result, error) {
+			<-ctx.Done() // the split is decided
+			cancel()
+			return Result{}, context.Cause(ctx)
+		})}}}
+		end, journal := run(t, ctx, line(&State{Work: hedge, Compensate: s.undo("hedge")}), &Run{})
+		wantOutcome(t, end, Cancelled)
+		if !strings.HasPrefix(s.String(), "undo hedge([map[branch:0") || journal.count(SplitDecided) != 1 {
+			t.Errorf("undone: %s", &s)
+		}
+	})
+}
+
+// A branch that had to wait for its place begins when it gets it.
+func TestEnteredOfBranches(t *testing.T) {
+	for bulkhead, want := range map[int]string{0: "[0s 0s]", 1: "[0s 1m0s]"} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var entered []time.Duration
+			begin := time.Now()
+			look := once(after(time.Minute, func(_ context.Context, in *Invocation) (Result, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				entered = append(entered, in.Entered.Sub(begin))
+				return Result{}, nil
+			}))
+			end, _ := run(t, t.Context(), line(does(&Split{Bulkhead: bulkhead, Join: Join{Strategy: JoinAll}, Branches: []Branch{{Work: look}, {Work: look}}})), &Run{})
+			wantOutcome(t, end, Succeeded)
+			if got := fmt.Sprint(entered); got != want {
+				t.Errorf("bulkhead %d: entered %s, want %s", bulkhead, got, want)
+			}
+		})
+	}
+}
