@@ -61,14 +61,14 @@ const (
 
 // Limits of a Spec. They keep the work of Compile and Next bounded.
 const (
-	MinInterval   = time.Millisecond     // shortest Every
-	MaxSpread     = 366 * 24 * time.Hour // longest Jitter and Splay
-	MaxCronBytes  = 256                  // length of a cron text without its TZ= prefix
-	MaxEntries    = 60                   // entries in one cron field
-	MaxMembers    = 64                   // schedules inside an AnyOf, nested ones included
-	MaxDepth      = 4                    // AnyOf inside AnyOf
-	FirstYear     = 1970                 // first year a calendar schedule can fire in, by its wall clock
-	LastYear      = 2099                 // last one
+	MinInterval   = time.Millisecond // shortest Every
+	MaxSpread     = 24 * time.Hour   // longest Jitter and Splay
+	MaxCronBytes  = 256              // length of a cron text without its TZ= prefix
+	MaxEntries    = 60               // entries in one cron field
+	MaxMembers    = 64               // schedules inside an AnyOf, nested ones included
+	MaxDepth      = 4                // AnyOf inside AnyOf
+	FirstYear     = 1970             // first year a calendar schedule can fire in, by its wall clock
+	LastYear      = 2099             // last one
 	maxZoneLength = 64
 )
 
