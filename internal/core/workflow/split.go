@@ -48,6 +48,7 @@ type splitRun struct {
 	tally    tally
 	decision decision
 	why      error // the decision was made by the timeout
+	over     bool  // all branches have ended: the timeout comes too late
 }
 
 // split does the work of a split state. Its result is the list of its branches' ends, in their order.
@@ -130,6 +131,9 @@ func (r *splitRun) run(ctx context.Context) {
 	}
 	work()
 	wg.Wait()
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
 }
 
 // work runs one branch after the other, as long as there are branches to start.
@@ -230,6 +234,9 @@ func (r *splitRun) decide(d decision) {
 func (r *splitRun) timeout() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
 	if r.decision == undecided {
 		r.decision, r.why = r.Join.decide(r.tally, r.needed, true), errJoinTimeout
 	}

@@ -46,72 +46,56 @@ func (m *machine) timer(ctx context.Context, t *Timer, v *visit, resume *Checkpo
 	return m.fire(ctx, t, v, v.Entered, deadline)
 }
 
+// cursor is where a timer workflow stands: what a checkpoint tells of it, and what is needed to arm the next timer.
+type cursor struct {
+	Checkpoint
+	last  string    // the timer before
+	fired time.Time // when that was due
+	ended time.Time // when its step had ended
+}
+
 // timers does the work of a timer workflow.
 func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume *Checkpoint) (Result, error) {
-	at := Checkpoint{State: w.Initial} // the cursor
-	resumed := resume != nil && resume.Inner != nil
-	if resumed {
-		at = *resume.Inner
+	at := cursor{Checkpoint: Checkpoint{State: w.Initial}}
+	armed := resume != nil && resume.Inner != nil
+	if armed {
+		at.Checkpoint = *resume.Inner
 	}
-	limit := w.MaxFirings
-	if limit == 0 {
-		limit = DefaultMaxFirings
-	}
-	var last string       // the timer before
-	var ended time.Time   // when it had done its work
-	var instant time.Time // its deadline
-	for {
-		node := w.Timers[at.State]
+	for ; ; armed = false {
 		path := v.State + "/" + at.State
-		failed := func(format string, args ...any) (Result, error) {
-			return Result{}, &StateError{path, 1, fmt.Errorf(format, args...)}
-		}
+		fail := func(err error) (Result, error) { return Result{}, &StateError{path, 1, err} }
+		node := w.Timers[at.State]
 		if node == nil {
-			return failed("there is no timer %q in the timer workflow", at.State)
+			return fail(fmt.Errorf("there is no timer %q in the timer workflow", at.State))
 		}
-		if !resumed {
-			if at.Transitions >= limit {
-				return failed("%d timers have fired, as many as max_firings allows", limit)
-			}
-			at.Transitions++
-			at.Entered = time.Now()
-			var err error
-			switch {
-			case at.Retries > 0 && node.Backoff != nil:
-				at.Deadline = at.Entered.Add(node.Backoff.Delay(uint32(at.Retries), symmetric())).Round(0)
-			case node.Timer.Immediate && last != at.State:
-				at.Deadline = time.Time{}
-			default:
-				// The clock may have been set back since the last one.
-				if at.Deadline, err = m.due(node.Timer, later(at.Entered, instant), schedule.Anchors{Start: v.Entered, Ended: ended}); err != nil {
-					return failed("%w", err)
-				}
+		if !armed {
+			if err := m.arm(w, node, v, &at); err != nil {
+				return fail(err)
 			}
 			if !at.Deadline.IsZero() {
 				m.emit(Event{Time: at.Entered, Type: TimerArmed, State: path, Detail: "for " + stamp(at.Deadline), Duration: at.Deadline.Sub(at.Entered)})
 			}
-			armed := at
-			if err := m.checkpoint(ctx, time.Time{}, &armed); err != nil {
+			inner := at.Checkpoint
+			if err := m.checkpoint(ctx, time.Time{}, &inner); err != nil {
 				return Result{}, err
 			}
 		}
-		resumed = false
-		visit := new(visit)
-		visit.begin(m, path, v.IdempotencyKey+"/"+at.State+"/"+itoa(at.Transitions), at.Entered)
+		firing := new(visit)
+		firing.begin(m, path, v.IdempotencyKey+"/"+at.State+"/"+itoa(at.Transitions), at.Entered)
 		if at.Result != nil {
-			visit.scope.Result = at.Result
+			firing.scope.Result = at.Result
 		}
-		result, err := m.fire(ctx, node.Timer, visit, at.Entered, at.Deadline)
+		result, err := m.fire(ctx, node.Timer, firing, at.Entered, at.Deadline)
 		if err != nil {
 			return Result{}, err
 		}
-		last, ended, instant = at.State, time.Now(), at.Deadline
+		at.last, at.fired, at.ended = at.State, at.Deadline, time.Now()
 		if result.Value != nil {
 			at.Result = result.Value
 		}
 		next, err := node.route(at.State, result.Action)
 		if err != nil {
-			return failed("%w", err)
+			return fail(err)
 		}
 		switch {
 		case next == "":
@@ -119,12 +103,35 @@ func (m *machine) timers(ctx context.Context, w *TimerWorkflow, v *visit, resume
 		case result.Action != ActionRetry:
 			at.Retries = 0
 		case at.Retries >= node.maxRetries():
-			return failed("it asked for another retry after %d in a row, as many as max_retries allows", at.Retries)
+			return fail(fmt.Errorf("it asked for another retry after %d in a row, as many as max_retries allows", at.Retries))
 		default:
 			at.Retries++
 		}
 		at.State = next
 	}
+}
+
+// arm sets the deadline of the timer the cursor is at; none, if it does not wait.
+func (m *machine) arm(w *TimerWorkflow, node *TimerNode, v *visit, at *cursor) (err error) {
+	limit := w.MaxFirings
+	if limit == 0 {
+		limit = DefaultMaxFirings
+	}
+	if at.Transitions >= limit {
+		return fmt.Errorf("%d timers have fired, as many as max_firings allows", limit)
+	}
+	at.Transitions++
+	at.Entered = time.Now()
+	switch {
+	case at.Retries > 0 && node.Backoff != nil:
+		at.Deadline = at.Entered.Add(node.Backoff.Delay(uint32(at.Retries), symmetric())).Round(0)
+	case node.Timer.Immediate && at.last != at.State:
+		at.Deadline = time.Time{}
+	default:
+		// The clock may have been set back since the last one fired.
+		at.Deadline, err = m.due(node.Timer, later(at.Entered, at.fired), schedule.Anchors{Start: v.Entered, Ended: at.ended})
+	}
+	return err
 }
 
 // route is the timer an action leads to; empty: the timer workflow is complete.
