@@ -4,6 +4,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/task"
 	"github.com/schedulerd/schedulerd/internal/task/exec"
 	"github.com/schedulerd/schedulerd/internal/task/fail"
+	"github.com/schedulerd/schedulerd/internal/task/http"
 	"github.com/schedulerd/schedulerd/internal/task/log"
 	"github.com/schedulerd/schedulerd/internal/task/set"
 	"github.com/schedulerd/schedulerd/internal/task/store"
@@ -17,7 +18,7 @@ func (o Options) kinds(owner string) *task.Registry {
 		return o.registry
 	}
 	return task.NewRegistry(
-		[]task.Kind{exec.KindOf(owner), fail.Kind, log.Kind, set.Kind, store.Kind, wait.Kind},
-		[]task.ResourceKind{exec.ResourceKind, store.ResourceKind, tempdir.ResourceKind},
+		[]task.Kind{exec.KindOf(owner), fail.Kind, http.Kind, log.Kind, set.Kind, store.Kind, wait.Kind},
+		[]task.ResourceKind{exec.ResourceKind, http.ResourceKind, store.ResourceKind, tempdir.ResourceKind},
 	)
 }
