@@ -54,8 +54,11 @@ func (m *machine) attempt(ctx context.Context, step *Step, in *Invocation) (Resu
 		return m.call(ctx, step, in)
 	}
 	guard := in.Resources.Guard(step.Target)
-	if guard == nil {
-		return Result{}, &Error{Err: fmt.Errorf("there is no resource %q with a circuit breaker or rate limit", step.Target), Class: "target", Permanent: true}
+	switch {
+	case in.Resources.Get(step.Target) == nil:
+		return Result{}, &Error{Err: fmt.Errorf("there is no resource %q", step.Target), Class: "target", Permanent: true}
+	case guard == nil: // the target is of use to the task itself, as a base address is
+		return m.call(ctx, step, in)
 	}
 	done, err := guard.Acquire(ctx)
 	if err != nil {

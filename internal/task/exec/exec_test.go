@@ -51,8 +51,10 @@ func TestResult(t *testing.T) {
 		"long text":         {`"command": ["cat"], "stdin": "` + long + `", "output": "EXEC_OUTPUT_TEXT"`, map[string]any{"exit_code": 0.0, "stdout": long[:MaxResult], "truncated": true}},
 		"long text, uneven": {`"command": ["cat"], "stdin": "x` + long + `", "output": "EXEC_OUTPUT_TEXT"`, map[string]any{"exit_code": 0.0, "stdout": "x" + long[:MaxResult-2], "truncated": true}},
 		"longest text":      {`"command": ["cat"], "stdin": "` + long[:MaxResult] + `\n", "output": "EXEC_OUTPUT_TEXT"`, map[string]any{"exit_code": 0.0, "stdout": long[:MaxResult], "truncated": false}},
-		"JSON": {`"command": ["echo", " {\"a\": [1, null, true, \"x\"]} "], "output": "EXEC_OUTPUT_JSON"`,
-			map[string]any{"exit_code": 0.0, "value": map[string]any{"a": []any{1.0, nil, true, "x"}}}},
+		"JSON": {
+			`"command": ["echo", " {\"a\": [1, null, true, \"x\"]} "], "output": "EXEC_OUTPUT_JSON"`,
+			map[string]any{"exit_code": 0.0, "value": map[string]any{"a": []any{1.0, nil, true, "x"}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := run(t, kindtest.NewCall(), test.fields)
@@ -86,8 +88,10 @@ func TestFailure(t *testing.T) {
 		"not JSON":           {sh("echo hello") + `, "output": "EXEC_OUTPUT_JSON"`, "output", "standard output: it is not one JSON value: ", true},
 		"two JSON values":    {sh("echo 1 2") + `, "output": "EXEC_OUTPUT_JSON"`, "output", "standard output: it is not one JSON value: ", true},
 		"no JSON":            {sh("echo") + `, "output": "EXEC_OUTPUT_JSON"`, "output", "standard output: it is empty", true},
-		"too much JSON": {`"command": ["cat"], "stdin": "` + strings.Repeat("1", MaxResult+1) + `", "output": "EXEC_OUTPUT_JSON"`,
-			"output", fmt.Sprintf("standard output: it has %d bytes, and a result holds %d", MaxResult+1, MaxResult), true},
+		"too much JSON": {
+			`"command": ["cat"], "stdin": "` + strings.Repeat("1", MaxResult+1) + `", "output": "EXEC_OUTPUT_JSON"`,
+			"output", fmt.Sprintf("standard output: it has %d bytes, and a result holds %d", MaxResult+1, MaxResult), true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", "/bin")

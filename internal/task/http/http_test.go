@@ -86,14 +86,22 @@ func TestRequest(t *testing.T) {
 		want   seen
 	}{
 		"default": {`"url": "URL/a?b=c"`, seen{"GET", "/a?b=c", "", "", nethttp.Header{}}},
-		"text": {`"url": "URL/${params.name}", "method": "POST", "text": "hello ${params.name}"`,
-			seen{"POST", "/Ada", "", "hello Ada", nethttp.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": {"9"}}}},
-		"JSON": {`"url": "URL", "method": "PUT", "json": {"n": "${params.n}", "list": ["<${params.name}>"]}`,
-			seen{"PUT", "/", "", `{"list":["<Ada>"],"n":3}`, nethttp.Header{"Content-Type": {"application/json"}, "Content-Length": {"24"}}}},
-		"JSON null": {`"url": "URL", "method": "PUT", "json": null`,
-			seen{"PUT", "/", "", `null`, nethttp.Header{"Content-Type": {"application/json"}, "Content-Length": {"4"}}}},
-		"headers": {`"url": "URL", "method": "POST", "text": "<a/>", "headers": {"content-type": "application/xml", "Authorization": "Bearer ${env('TOKEN')}", "X-Name": "${params.name}", "host": "other.example", "user-agent": "mine", "Idempotency-Key": "own"}`,
-			seen{"POST", "/", "other.example", "<a/>", nethttp.Header{"Content-Type": {"application/xml"}, "Content-Length": {"4"}, "Authorization": {"Bearer s3cr3t-token"}, "X-Name": {"Ada"}, "User-Agent": {"mine"}, "Idempotency-Key": {"own"}}}},
+		"text": {
+			`"url": "URL/${params.name}", "method": "POST", "text": "hello ${params.name}"`,
+			seen{"POST", "/Ada", "", "hello Ada", nethttp.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": {"9"}}},
+		},
+		"JSON": {
+			`"url": "URL", "method": "PUT", "json": {"n": "${params.n}", "list": ["<${params.name}>"]}`,
+			seen{"PUT", "/", "", `{"list":["<Ada>"],"n":3}`, nethttp.Header{"Content-Type": {"application/json"}, "Content-Length": {"24"}}},
+		},
+		"JSON null": {
+			`"url": "URL", "method": "PUT", "json": null`,
+			seen{"PUT", "/", "", `null`, nethttp.Header{"Content-Type": {"application/json"}, "Content-Length": {"4"}}},
+		},
+		"headers": {
+			`"url": "URL", "method": "POST", "text": "<a/>", "headers": {"content-type": "application/xml", "Authorization": "Bearer ${env('TOKEN')}", "X-Name": "${params.name}", "host": "other.example", "user-agent": "mine", "Idempotency-Key": "own"}`,
+			seen{"POST", "/", "other.example", "<a/>", nethttp.Header{"Content-Type": {"application/xml"}, "Content-Length": {"4"}, "Authorization": {"Bearer s3cr3t-token"}, "X-Name": {"Ada"}, "User-Agent": {"mine"}, "Idempotency-Key": {"own"}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := run(t, kindtest.NewCall(), strings.ReplaceAll(test.fields, "URL", s.URL)); err != nil {
@@ -130,6 +138,14 @@ func TestTarget(t *testing.T) {
 	_, err := run(t, call, `"url": "https://elsewhere.example/"`)
 	if failure := kindtest.Failure(t, err); failure.Class != "request" || !failure.Permanent || !strings.Contains(err.Error(), "not of the target's own origin") {
 		t.Errorf("elsewhere: %+v", failure)
+	}
+	call.Resources = targetOf(t, `{}`)
+	if _, err := run(t, call, `"url": "`+s.URL+`/whole"`); err != nil || got.URI != "/whole" || got.Header.Get("Authorization") != "" {
+		t.Errorf("a target without a base address: %v", err)
+	}
+	_, err = run(t, call, `"url": "/relative"`)
+	if failure := kindtest.Failure(t, err); failure.Class != "request" || !strings.Contains(err.Error(), "or a target that has a base address") {
+		t.Errorf("relative to nothing: %+v", failure)
 	}
 	call.Resources = nil
 	guarded := kindtest.Task(t, Kind, config(), `{"http": {"url": "`+s.URL+`/guarded"}, "target": "guard"}`)
@@ -176,10 +192,14 @@ func TestResult(t *testing.T) {
 		fields  string
 		want    object
 	}{
-		"JSON": {respond(200, "application/json", `{"a": [1, null, "x"]}`), "",
-			object{"status": 200.0, "headers": object{"content-type": "application/json"}, "json": object{"a": []any{1.0, nil, "x"}}}},
-		"problem": {respond(404, "application/problem+json; charset=utf-8", `"x"`), `, "success_statuses": [200, 404]`,
-			object{"status": 404.0, "headers": object{"content-type": "application/problem+json; charset=utf-8"}, "json": "x"}},
+		"JSON": {
+			respond(200, "application/json", `{"a": [1, null, "x"]}`), "",
+			object{"status": 200.0, "headers": object{"content-type": "application/json"}, "json": object{"a": []any{1.0, nil, "x"}}},
+		},
+		"problem": {
+			respond(404, "application/problem+json; charset=utf-8", `"x"`), `, "success_statuses": [200, 404]`,
+			object{"status": 404.0, "headers": object{"content-type": "application/problem+json; charset=utf-8"}, "json": "x"},
+		},
 		"text":     {respond(201, "text/plain", "hello"), "", object{"status": 201.0, "headers": object{"content-type": "text/plain"}, "body": "hello", "truncated": false}},
 		"no body":  {respond(204, "application/json", ""), "", object{"status": 204.0, "headers": object{"content-type": "application/json"}, "body": "", "truncated": false}},
 		"HEAD":     {respond(200, "application/json", "{}"), `, "method": "HEAD"`, object{"status": 200.0, "headers": object{"content-type": "application/json"}, "body": "", "truncated": false}},
@@ -642,7 +662,9 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 	for definition, want := range map[string]string{
-		`{"http": {}}`: "http.base_url: write the whole address",
+		`{"http": {"base_url": "orders.example"}}`:                             "http.base_url: write the whole address",
+		`{"http": {"headers": {"X": "1"}}}`:                                    "http.base_url: headers and tls need a base address",
+		`{"http": {"tls": {"ca_file": "x"}}}`:                                  "http.base_url: headers and tls need a base address",
 		`{"http": {"base_url": "https://a", "headers": {"X": "${params.x}"}}}`: `http.headers["X"]: column 3: `,
 		`{"http": {"base_url": "https://a", "tls": {"insecure": true}}}`:       "http.tls.insecure: the base address is https",
 		`{"http": {"base_url": "http://a", "tls": {"ca_file": "x"}}}`:          "http.tls: the base address is http",

@@ -20,9 +20,9 @@ import (
 // ResourceKind is a target of http tasks.
 var ResourceKind = task.ResourceKind{Field: "http", New: newTarget}
 
-// Target is a base address with what all calls to it have in common.
+// Target is a base address with what all calls to it have in common. Without one it is but a guard of the calls that name it.
 type Target struct {
-	base    *url.URL
+	base    *url.URL // nil: none
 	headers map[string]*expr.Template
 	tls     *clienttls.Source
 	client  *nethttp.Transport
@@ -30,6 +30,12 @@ type Target struct {
 
 func newTarget(r *schedulerdv1.Resource, env *task.Env) (resource.Resource, error) {
 	h := r.GetHttp()
+	if h.GetBaseUrl() == "" {
+		if len(h.GetHeaders()) > 0 || h.GetTls() != nil {
+			env.Faultf("http.base_url", "headers and tls need a base address: they are for no other")
+		}
+		return &Target{tls: &clienttls.Source{}}, nil
+	}
 	base, err := parseBase(h.GetBaseUrl())
 	if err != nil {
 		env.Faultf("http.base_url", "%v", err)
@@ -66,7 +72,7 @@ func (t *Target) Teardown(context.Context) error {
 // dialTLS makes a connection with the files as they are now. Another host, reached by a redirect, sees no client certificate.
 func (t *Target) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if address == hostPort(t.base) {
+	if t.base != nil && address == hostPort(t.base) {
 		current, err := t.tls.Config()
 		if err != nil {
 			return nil, err

@@ -32,8 +32,11 @@ func TestExportCSV(t *testing.T) {
 		"empty with a header": {[]any{}, []string{"b", "a"}, "b,a\n", 0},
 		"sorted columns":      {[]any{object("b", 1.0, "a", "x"), object("a", "y", "c", "not in the first")}, nil, "a,b\nx,1\ny,\n", 2},
 		"chosen columns":      {[]any{object("b", 1.0, "a", "x")}, []string{"b", "missing", "a"}, "b,missing,a\n1,,x\n", 1},
-		"types": {[]any{object("a", nil, "b", true, "c", 1e6, "d", 0.1, "e", 1e21, "f", []any{1.0, "<&>"}, "g", object("k", nil))}, nil,
-			"a,b,c,d,e,f,g\n,true,1000000,0.1,1e+21,\"[1,\"\"<&>\"\"]\",\"{\"\"k\"\":null}\"\n", 1},
+		"types": {
+			[]any{object("a", nil, "b", true, "c", 1e6, "d", 0.1, "e", 1e21, "f", []any{1.0, "<&>"}, "g", object("k", nil))},
+			nil,
+			"a,b,c,d,e,f,g\n,true,1000000,0.1,1e+21,\"[1,\"\"<&>\"\"]\",\"{\"\"k\"\":null}\"\n", 1,
+		},
 		"quoting":       {[]any{object("a,b", "x\"y", "c", "two\nlines", "d", " blank")}, nil, "\"a,b\",c,d\n\"x\"\"y\",\"two\nlines\",\" blank\"\n", 1},
 		"formulas stay": {[]any{object("a", "=1+1", "b", "@x")}, nil, "a,b\n=1+1,@x\n", 1},
 	} {

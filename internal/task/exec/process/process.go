@@ -139,7 +139,7 @@ func (c *Command) prepare() (*exec.Cmd, error) {
 type child struct {
 	*exec.Cmd
 	ended chan struct{} // closed when the command has ended
-	err   error         // of Wait, where the wait for the end cannot do without it
+	reap  func() error  // waits for its output too; the error is Wait's. It is set when the command has ended
 }
 
 func start(cmd *exec.Cmd) (*child, error) {
@@ -152,7 +152,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			c.awaitEnd()
+			c.reap = awaitEnd(cmd)
 			close(c.ended)
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,16 +21,14 @@ func attributes() *syscall.SysProcAttr {
 }
 
 // awaitEnd waits until the command has ended, and leaves it to be reaped.
-func (c *child) awaitEnd() {
+func awaitEnd(cmd *exec.Cmd) (reap func() error) {
 	for {
-		err := unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
-			return
+			return cmd.Wait
 		}
 	}
 }
-
-func (c *child) reap() error { return c.Wait() }
 
 // KillLeft kills the process groups that daemons with this owner left behind, waits until they are gone, and tells which they were. No
 // daemon with this owner may be running. A process with a session of its own (setsid) wanted to outlive its task, and does.

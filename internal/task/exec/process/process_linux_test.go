@@ -131,17 +131,6 @@ func TestOutputHeldOpenOutsideTheGroup(t *testing.T) {
 	}
 }
 
-// daemon is a process that runs a command which has a child, and never ends.
-func daemon(owner string) {
-	command := &Command{
-		Args:   []string{"/bin/sh", "-c", "sleep 1000 & setsid sleep 1000 & echo $$; echo $!; pgrep -P $$ -f 'sleep 1000' | head -n 1; wait"},
-		Env:    []string{"PATH=" + os.Getenv("PATH"), RunIDVariable + "=r1", OwnerVariable + "=" + owner},
-		Stdout: os.Stdout,
-	}
-	_, err := command.Run(context.Background())
-	panic(err)
-}
-
 func TestDaemonIsKilled(t *testing.T) {
 	owner := t.TempDir()
 	self := exec.Command(os.Args[0])
@@ -153,8 +142,8 @@ func TestDaemonIsKilled(t *testing.T) {
 	if err := self.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var leader, apart, child string
-	if _, err := fmt.Fscan(stdout, &leader, &apart, &child); err != nil {
+	var leader, child, apart string
+	if _, err := fmt.Fscan(stdout, &leader, &child, &apart); err != nil {
 		t.Fatal(err)
 	}
 	command, orphan, spared := watch(t, leader), watch(t, child), watch(t, apart)

@@ -24,6 +24,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// daemon is a process that runs a command which has a child, and never ends.
+func daemon(owner string) {
+	command := &Command{
+		Args:   []string{"/bin/sh", "-c", "sleep 1000 & echo $$ $!; setsid sh -c 'echo $$; exec sleep 1000' & wait"},
+		Env:    []string{"PATH=" + os.Getenv("PATH"), RunIDVariable + "=r1", OwnerVariable + "=" + owner},
+		Stdout: os.Stdout,
+	}
+	_, err := command.Run(context.Background())
+	panic(err)
+}
+
 // output is a writer that tells each line it is written.
 type output struct {
 	mu    sync.Mutex
