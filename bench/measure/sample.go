@@ -142,8 +142,11 @@ func (l *Latencies) Reset() {
 	l.most.Store(0)
 }
 
-// Milliseconds adds to s "p50_ms", "p99_ms" and "max_ms".
+// Milliseconds adds to s "p50_ms", "p99_ms" and "max_ms", if there were any.
 func (l *Latencies) Milliseconds(s Sample) {
+	if l.Count() == 0 {
+		return
+	}
 	s["p50_ms"], s["p99_ms"], s["max_ms"] = l.Quantile(.5)/1e6, l.Quantile(.99)/1e6, float64(l.most.Load())/1e6
 }
 
