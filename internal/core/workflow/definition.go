@@ -50,7 +50,7 @@ type Step struct {
 	Task    Task
 	Retry   *Retry                       // nil: DefaultRetry
 	Timeout time.Duration                // of one attempt; 0: none
-	Target  string                       // resource whose guard admits each attempt; empty: none
+	Target  string                       // resource whose guard, if it has one, admits each attempt; empty: none
 	Action  func(*Scope) (string, error) // sees the result; nil: the action the task gave
 }
 

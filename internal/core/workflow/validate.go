@@ -24,8 +24,8 @@ func (f Fault) Error() string {
 	return f.Path + ": " + f.Msg
 }
 
-// Validate gives all faults of the workflow, in order of path; none: it can run. target says whether a resource with a guard
-// has a name; nil: targets are not checked.
+// Validate gives all faults of the workflow; none: it can run. target says whether there is a resource of a name; nil: targets are
+// not checked.
 func (w *Workflow) Validate(target func(name string) bool) []Fault {
 	v := &validator{target: target}
 	v.workflow("", w, 0)
@@ -201,7 +201,7 @@ func (v *validator) step(path string, s *Step) {
 	}
 	v.timeout(path, s.Timeout)
 	if s.Target != "" && v.target != nil && !v.target(s.Target) {
-		v.fault(path+".target", "no resource %q with a circuit breaker or rate limit is declared", s.Target)
+		v.fault(path+".target", "no resource %q is declared", s.Target)
 	}
 	r := s.Retry
 	if r == nil {
