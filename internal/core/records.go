@@ -182,9 +182,7 @@ func toCheckpoint(c *workflow.Checkpoint) *storev1.Checkpoint {
 		State: c.State, Transitions: uint64(c.Transitions), Entered: int64(flow.At(c.Entered)), Deadline: int64(flow.At(c.Deadline)),
 		Retries: uint32(c.Retries), Results: toStruct(c.Results), Result: toValue(c.Result), Inner: toCheckpoint(c.Inner),
 	}
-	for _, comp := range c.Compensations {
-		r.Compensations = append(r.Compensations, &storev1.Compensation{State: comp.State, Visit: uint64(comp.Visit), Result: toValue(comp.Result)})
-	}
+	r.Compensations = toCompensations(c.Compensations)
 	if b := c.Rollback; b != nil {
 		r.Rollback = &storev1.Rollback{Outcome: uint32(b.Outcome), Exit: b.Exit, Error: validText(b.Err)}
 		for _, undone := range b.Undone {
@@ -202,13 +200,39 @@ func fromCheckpoint(r *storev1.Checkpoint) *workflow.Checkpoint {
 		State: r.State, Transitions: int(r.Transitions), Entered: flow.Instant(r.Entered).Time(), Deadline: flow.Instant(r.Deadline).Time(),
 		Retries: int(r.Retries), Results: r.Results.AsMap(), Result: fromValue(r.Result), Inner: fromCheckpoint(r.Inner),
 	}
-	for _, comp := range r.Compensations {
-		c.Compensations = append(c.Compensations, workflow.Compensation{State: comp.State, Visit: int(comp.Visit), Result: fromValue(comp.Result)})
-	}
+	c.Compensations = fromCompensations(r.Compensations)
 	if b := r.Rollback; b != nil {
 		c.Rollback = &workflow.Rollback{Outcome: workflow.Outcome(b.Outcome), Exit: b.Exit, Err: b.Error, Undone: b.Undone}
 	}
 	return c
+}
+
+func toCompensations(done []workflow.Compensation) (records []*storev1.Compensation) {
+	for _, comp := range done {
+		r := &storev1.Compensation{State: comp.State, Visit: uint64(comp.Visit), Result: toValue(comp.Result)}
+		for _, f := range comp.Inner {
+			r.Inner = append(r.Inner, &storev1.Frame{
+				Branch: uint32(f.Branch), Params: toStruct(f.Params), Results: toStruct(f.Results),
+				Item: toValue(f.Item), Index: uint32(f.Index), Compensations: toCompensations(f.Compensations),
+			})
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func fromCompensations(records []*storev1.Compensation) (done []workflow.Compensation) {
+	for _, r := range records {
+		comp := workflow.Compensation{State: r.State, Visit: int(r.Visit), Result: fromValue(r.Result)}
+		for _, f := range r.Inner {
+			comp.Inner = append(comp.Inner, workflow.Frame{
+				Branch: int(f.Branch), Params: f.Params.AsMap(), Results: f.Results.AsMap(),
+				Item: fromValue(f.Item), Index: int(f.Index), Compensations: fromCompensations(f.Compensations),
+			})
+		}
+		done = append(done, comp)
+	}
+	return done
 }
 
 // toStruct encodes a JSON-like object.

@@ -705,7 +705,9 @@ type Compensation struct {
 	// Its result.
 	Result *structpb.Value `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	// States entered by the run when this one was.
-	Visit         uint64 `protobuf:"varint,3,opt,name=visit,proto3" json:"visit,omitempty"`
+	Visit uint64 `protobuf:"varint,3,opt,name=visit,proto3" json:"visit,omitempty"`
+	// Nested workflows that completed in it, oldest first.
+	Inner         []*Frame `protobuf:"bytes,4,rep,name=inner,proto3" json:"inner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -761,6 +763,104 @@ func (x *Compensation) GetVisit() uint64 {
 	return 0
 }
 
+func (x *Compensation) GetInner() []*Frame {
+	if x != nil {
+		return x.Inner
+	}
+	return nil
+}
+
+// Frame is a nested workflow that has completed in a state or branch and can be undone.
+type Frame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the branch, if the state is a split.
+	Branch uint32 `protobuf:"varint,1,opt,name=branch,proto3" json:"branch,omitempty"`
+	// Its parameters.
+	Params *structpb.Struct `protobuf:"bytes,2,opt,name=params,proto3" json:"params,omitempty"`
+	// Its results by state.
+	Results *structpb.Struct `protobuf:"bytes,3,opt,name=results,proto3" json:"results,omitempty"`
+	// The item of the for_each around it.
+	Item *structpb.Value `protobuf:"bytes,4,opt,name=item,proto3" json:"item,omitempty"`
+	// Its index.
+	Index uint32 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	// Its completed states that can be undone, oldest first.
+	Compensations []*Compensation `protobuf:"bytes,6,rep,name=compensations,proto3" json:"compensations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Frame) Reset() {
+	*x = Frame{}
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Frame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Frame) ProtoMessage() {}
+
+func (x *Frame) ProtoReflect() protoreflect.Message {
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Frame.ProtoReflect.Descriptor instead.
+func (*Frame) Descriptor() ([]byte, []int) {
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Frame) GetBranch() uint32 {
+	if x != nil {
+		return x.Branch
+	}
+	return 0
+}
+
+func (x *Frame) GetParams() *structpb.Struct {
+	if x != nil {
+		return x.Params
+	}
+	return nil
+}
+
+func (x *Frame) GetResults() *structpb.Struct {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *Frame) GetItem() *structpb.Value {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *Frame) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Frame) GetCompensations() []*Compensation {
+	if x != nil {
+		return x.Compensations
+	}
+	return nil
+}
+
 // RunRecord is an ended run, under h/<flow>/<number>.
 type RunRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -798,7 +898,7 @@ type RunRecord struct {
 
 func (x *RunRecord) Reset() {
 	*x = RunRecord{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +910,7 @@ func (x *RunRecord) String() string {
 func (*RunRecord) ProtoMessage() {}
 
 func (x *RunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[7]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +923,7 @@ func (x *RunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
 func (*RunRecord) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunRecord) GetNumber() uint64 {
@@ -947,7 +1047,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1059,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[8]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1072,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Event) GetTime() int64 {
@@ -1045,7 +1145,7 @@ type RequestRecord struct {
 
 func (x *RequestRecord) Reset() {
 	*x = RequestRecord{}
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1157,7 @@ func (x *RequestRecord) String() string {
 func (*RequestRecord) ProtoMessage() {}
 
 func (x *RequestRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_schedulerd_store_v1_records_proto_msgTypes[9]
+	mi := &file_schedulerd_store_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1170,7 @@ func (x *RequestRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRecord.ProtoReflect.Descriptor instead.
 func (*RequestRecord) Descriptor() ([]byte, []int) {
-	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_schedulerd_store_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RequestRecord) GetTime() int64 {
@@ -1185,11 +1285,19 @@ const file_schedulerd_store_v1_records_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\rR\aoutcome\x12\x12\n" +
 	"\x04exit\x18\x02 \x01(\tR\x04exit\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06undone\x18\x04 \x03(\tR\x06undone\"j\n" +
+	"\x06undone\x18\x04 \x03(\tR\x06undone\"\x9c\x01\n" +
 	"\fCompensation\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.google.protobuf.ValueR\x06result\x12\x14\n" +
-	"\x05visit\x18\x03 \x01(\x04R\x05visit\"\xae\x03\n" +
+	"\x05visit\x18\x03 \x01(\x04R\x05visit\x120\n" +
+	"\x05inner\x18\x04 \x03(\v2\x1a.schedulerd.store.v1.FrameR\x05inner\"\x8e\x02\n" +
+	"\x05Frame\x12\x16\n" +
+	"\x06branch\x18\x01 \x01(\rR\x06branch\x12/\n" +
+	"\x06params\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06params\x121\n" +
+	"\aresults\x18\x03 \x01(\v2\x17.google.protobuf.StructR\aresults\x12*\n" +
+	"\x04item\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\x04item\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\rR\x05index\x12G\n" +
+	"\rcompensations\x18\x06 \x03(\v2!.schedulerd.store.v1.CompensationR\rcompensations\"\xae\x03\n" +
 	"\tRunRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\rR\x05cause\x12\x1b\n" +
@@ -1234,7 +1342,7 @@ func file_schedulerd_store_v1_records_proto_rawDescGZIP() []byte {
 	return file_schedulerd_store_v1_records_proto_rawDescData
 }
 
-var file_schedulerd_store_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_schedulerd_store_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_schedulerd_store_v1_records_proto_goTypes = []any{
 	(*DefinitionRecord)(nil), // 0: schedulerd.store.v1.DefinitionRecord
 	(*StateRecord)(nil),      // 1: schedulerd.store.v1.StateRecord
@@ -1243,32 +1351,38 @@ var file_schedulerd_store_v1_records_proto_goTypes = []any{
 	(*Checkpoint)(nil),       // 4: schedulerd.store.v1.Checkpoint
 	(*Rollback)(nil),         // 5: schedulerd.store.v1.Rollback
 	(*Compensation)(nil),     // 6: schedulerd.store.v1.Compensation
-	(*RunRecord)(nil),        // 7: schedulerd.store.v1.RunRecord
-	(*Event)(nil),            // 8: schedulerd.store.v1.Event
-	(*RequestRecord)(nil),    // 9: schedulerd.store.v1.RequestRecord
-	(*structpb.Struct)(nil),  // 10: google.protobuf.Struct
-	(*structpb.Value)(nil),   // 11: google.protobuf.Value
+	(*Frame)(nil),            // 7: schedulerd.store.v1.Frame
+	(*RunRecord)(nil),        // 8: schedulerd.store.v1.RunRecord
+	(*Event)(nil),            // 9: schedulerd.store.v1.Event
+	(*RequestRecord)(nil),    // 10: schedulerd.store.v1.RequestRecord
+	(*structpb.Struct)(nil),  // 11: google.protobuf.Struct
+	(*structpb.Value)(nil),   // 12: google.protobuf.Value
 }
 var file_schedulerd_store_v1_records_proto_depIdxs = []int32{
 	2,  // 0: schedulerd.store.v1.StateRecord.run:type_name -> schedulerd.store.v1.OpenRun
-	10, // 1: schedulerd.store.v1.OpenRunRecord.params:type_name -> google.protobuf.Struct
+	11, // 1: schedulerd.store.v1.OpenRunRecord.params:type_name -> google.protobuf.Struct
 	4,  // 2: schedulerd.store.v1.OpenRunRecord.checkpoint:type_name -> schedulerd.store.v1.Checkpoint
-	8,  // 3: schedulerd.store.v1.OpenRunRecord.events:type_name -> schedulerd.store.v1.Event
-	10, // 4: schedulerd.store.v1.Checkpoint.results:type_name -> google.protobuf.Struct
-	11, // 5: schedulerd.store.v1.Checkpoint.result:type_name -> google.protobuf.Value
+	9,  // 3: schedulerd.store.v1.OpenRunRecord.events:type_name -> schedulerd.store.v1.Event
+	11, // 4: schedulerd.store.v1.Checkpoint.results:type_name -> google.protobuf.Struct
+	12, // 5: schedulerd.store.v1.Checkpoint.result:type_name -> google.protobuf.Value
 	6,  // 6: schedulerd.store.v1.Checkpoint.compensations:type_name -> schedulerd.store.v1.Compensation
 	4,  // 7: schedulerd.store.v1.Checkpoint.inner:type_name -> schedulerd.store.v1.Checkpoint
 	5,  // 8: schedulerd.store.v1.Checkpoint.rollback:type_name -> schedulerd.store.v1.Rollback
-	11, // 9: schedulerd.store.v1.Compensation.result:type_name -> google.protobuf.Value
-	10, // 10: schedulerd.store.v1.RunRecord.params:type_name -> google.protobuf.Struct
-	11, // 11: schedulerd.store.v1.RunRecord.result:type_name -> google.protobuf.Value
-	8,  // 12: schedulerd.store.v1.RunRecord.events:type_name -> schedulerd.store.v1.Event
-	1,  // 13: schedulerd.store.v1.RequestRecord.state:type_name -> schedulerd.store.v1.StateRecord
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	12, // 9: schedulerd.store.v1.Compensation.result:type_name -> google.protobuf.Value
+	7,  // 10: schedulerd.store.v1.Compensation.inner:type_name -> schedulerd.store.v1.Frame
+	11, // 11: schedulerd.store.v1.Frame.params:type_name -> google.protobuf.Struct
+	11, // 12: schedulerd.store.v1.Frame.results:type_name -> google.protobuf.Struct
+	12, // 13: schedulerd.store.v1.Frame.item:type_name -> google.protobuf.Value
+	6,  // 14: schedulerd.store.v1.Frame.compensations:type_name -> schedulerd.store.v1.Compensation
+	11, // 15: schedulerd.store.v1.RunRecord.params:type_name -> google.protobuf.Struct
+	12, // 16: schedulerd.store.v1.RunRecord.result:type_name -> google.protobuf.Value
+	9,  // 17: schedulerd.store.v1.RunRecord.events:type_name -> schedulerd.store.v1.Event
+	1,  // 18: schedulerd.store.v1.RequestRecord.state:type_name -> schedulerd.store.v1.StateRecord
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_schedulerd_store_v1_records_proto_init() }
@@ -1282,7 +1396,7 @@ func file_schedulerd_store_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_schedulerd_store_v1_records_proto_rawDesc), len(file_schedulerd_store_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
