@@ -231,9 +231,7 @@ func (c *command) environment(in *workflow.Invocation) ([]string, error) {
 	if !in.FireTime.IsZero() {
 		fireTime = in.FireTime.UTC().Format(time.RFC3339Nano)
 	}
-	if c.owner != "" {
-		list = append(list, process.OwnerVariable+"="+c.owner)
-	}
+	list = append(list, mark(c.owner)...)
 	return append(list,
 		process.RunIDVariable+"="+in.RunID,
 		envFlow+"="+in.FlowID,
@@ -253,6 +251,14 @@ func inherit(more []string) []string {
 		}
 	}
 	return list
+}
+
+// mark is the variable by which a command is known as an owner's.
+func mark(owner string) []string {
+	if owner == "" {
+		return nil
+	}
+	return []string{process.OwnerVariable + "=" + owner}
 }
 
 // checkVariable tells when a name cannot be that of a variable, or is one that the run sets.

@@ -348,6 +348,16 @@ func TestResource(t *testing.T) {
 	}
 }
 
+func TestOwnerIsInTheEnvironmentOfResources(t *testing.T) {
+	built, err := kindtest.CompileResource(t, ResourceKindOf("/data"), kindtest.Config(), `{"exec": {"setup": ["sh", "-c", "test \"$SCHEDULERD_OWNER\" = /data"]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := built.Setup(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestResourceIsStopped(t *testing.T) {
 	built, err := kindtest.CompileResource(t, ResourceKind, kindtest.Config(), `{"exec": {"setup": ["sleep", "1000"]}}`)
 	if err != nil {

@@ -16,18 +16,25 @@ import (
 	"github.com/schedulerd/schedulerd/internal/task/exec/stream"
 )
 
-// ResourceKind runs a command at setup and another at teardown.
-var ResourceKind = task.ResourceKind{Field: "exec", New: newResource}
+// ResourceKind runs a command at setup and another at teardown, that no daemon would find again after a crash.
+var ResourceKind = ResourceKindOf("")
+
+// ResourceKindOf marks these commands as an owner's, as KindOf does those of tasks.
+func ResourceKindOf(owner string) task.ResourceKind {
+	return task.ResourceKind{Field: "exec", New: func(r *schedulerdv1.Resource, env *task.Env) (resource.Resource, error) {
+		return newResource(r.GetExec(), env, owner)
+	}}
+}
 
 // commands is a resource.
 type commands struct {
 	setup, teardown []*expr.Template
 	env             map[string]*expr.Template
 	dir             string
+	owner           string
 }
 
-func newResource(r *schedulerdv1.Resource, env *task.Env) (resource.Resource, error) {
-	x := r.GetExec()
+func newResource(x *schedulerdv1.ExecResource, env *task.Env, owner string) (resource.Resource, error) {
 	if !env.AllowExec {
 		return nil, errNotAllowed
 	}
@@ -42,6 +49,7 @@ func newResource(r *schedulerdv1.Resource, env *task.Env) (resource.Resource, er
 		teardown: env.Templates("exec.teardown", x.GetTeardown()),
 		env:      env.SecretTemplates("exec.env", x.GetEnv()),
 		dir:      x.GetDir(),
+		owner:    owner,
 	}, nil
 }
 
@@ -71,6 +79,7 @@ func (c *commands) run(ctx context.Context, templates []*expr.Template) error {
 		}
 		p.Env = append(p.Env, name+"="+value)
 	}
+	p.Env = append(p.Env, mark(c.owner)...)
 	nowhere := stream.NewBudget(0)
 	stdout, stderr := stream.New(nowhere, nil), stream.New(nowhere, nil)
 	p.Stdout, p.Stderr = stdout, stderr
