@@ -232,3 +232,23 @@ func Run(t testing.TB, dir string, env []string, name string, args ...string) Re
 	}
 	return Result{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
+
+// Await waits until a flow has a status, at most half a minute.
+func (d *Daemon) Await(flow, status string) {
+	d.T.Helper()
+	ctx, cancel := context.WithTimeout(d.T.Context(), 30*time.Second)
+	defer cancel()
+	conn, client := d.Connect()
+	defer conn.Close()
+	want := schedulerdv1.FlowStatus(schedulerdv1.FlowStatus_value["FLOW_STATUS_"+status])
+	for {
+		r, err := client.Status(ctx, &schedulerdv1.StatusRequest{FlowId: flow})
+		if err != nil {
+			d.T.Fatalf("waiting for flow %s to be %s: %v", flow, status, err)
+		}
+		if r.Flow.Status == want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
