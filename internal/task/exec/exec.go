@@ -24,7 +24,7 @@ import (
 // Limits and defaults of a command.
 const (
 	DefaultKillDelay = 5 * time.Second
-	// MaxOutput bounds the bytes of output that one attempt hands on, both streams together.
+	// MaxOutput bounds the bytes of output that one attempt hands on, both streams together; each line counts 64 more.
 	MaxOutput = 16 << 20
 	// MaxResult bounds the output taken as the result: a state's result with the rest of the object around it.
 	MaxResult = workflow.MaxResultBytes - 1<<10
@@ -122,7 +122,7 @@ func (c *command) Run(ctx context.Context, in *workflow.Invocation) (workflow.Re
 	stdout.Close()
 	stderr.Close()
 	if n := stdout.Dropped() + stderr.Dropped(); n > 0 {
-		line(true)(fmt.Sprintf("[schedulerd: the output was cut after %d MiB, %d bytes more were dropped]", MaxOutput>>20, n))
+		line(true)(fmt.Sprintf("[schedulerd: the output was too much to keep, %d bytes more were dropped]", n))
 	}
 	if exit.HeldOpen {
 		line(true)("[schedulerd: a process that left the command's process group holds its output open; what it writes is not read]")

@@ -10,8 +10,9 @@ import (
 
 // Bounds of what is handed on.
 const (
-	MaxLine = 64 << 10 // bytes of one line
-	MaxTail = 300      // bytes of the last line that are remembered
+	MaxLine  = 64 << 10 // bytes of one line
+	MaxTail  = 300      // bytes of the last line that are remembered
+	LineCost = 64       // bytes that a line takes of the budget beside its text: to keep it takes more than that
 )
 
 // Budget is the number of bytes that one or more streams may hand on together. What comes after is read, counted and dropped,
@@ -21,11 +22,11 @@ type Budget struct {
 	used  atomic.Int64
 }
 
-// NewBudget gives a budget of so many bytes, line ends included.
+// NewBudget gives a budget of so many bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
 
-// take says whether there is room for a line of n bytes and its end, and counts it either way.
-func (b *Budget) take(n int64) bool { return b.used.Add(n+1) <= b.limit }
+// take says whether there is room for a line of n bytes, and counts it either way.
+func (b *Budget) take(n int64) bool { return b.used.Add(n+LineCost) <= b.limit }
 
 func (b *Budget) exhausted() bool { return b.used.Load() > b.limit }
 

@@ -56,11 +56,11 @@ func TestLines(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	budget := NewBudget(6)
+	budget := NewBudget(3 + 3*LineCost)
 	var got []string
 	emit := func(line string) { got = append(got, line) }
 	first, second := New(budget, emit), New(budget, emit)
-	lines(first, "ab\n", "\n") // 3 + 1
+	lines(first, "ab\n", "\n")
 	lines(second, "c\n", "d\nlast words\n")
 	if want := []string{"ab", "", "c"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -128,9 +128,9 @@ func TestPiecesDoNotMatter(t *testing.T) {
 // What comes in is handed on or counted, and its last line is known.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		handed := 0
-		budget := NewBudget(int64(rapid.IntRange(0, 40).Draw(t, "budget")))
-		s := New(budget, func(line string) { handed += len(line) + 1 })
+		handed, cost := 0, 0
+		budget := NewBudget(int64(rapid.IntRange(0, 5*LineCost).Draw(t, "budget")))
+		s := New(budget, func(line string) { handed, cost = handed+len(line)+1, cost+len(line)+LineCost })
 		written := ""
 		for _, piece := range rapid.SliceOf(rapid.StringMatching(`[ab \n]{0,12}`)).Draw(t, "pieces") {
 			_, _ = s.Write([]byte(piece))
@@ -143,8 +143,8 @@ func TestNothingIsLost(t *testing.T) {
 		if handed+int(s.Dropped()) != len(written) {
 			t.Fatalf("%d handed on, %d dropped of %d", handed, s.Dropped(), len(written))
 		}
-		if int64(handed) > budget.limit {
-			t.Fatalf("%d handed on, more than %d", handed, budget.limit)
+		if int64(cost) > budget.limit {
+			t.Fatalf("lines for %d handed on, more than %d", cost, budget.limit)
 		}
 		trimmed := strings.TrimSpace(written)
 		if want := strings.TrimSpace(trimmed[strings.LastIndexByte(trimmed, '\n')+1:]); s.Tail() != want {
@@ -154,7 +154,7 @@ func TestNothingIsLost(t *testing.T) {
 }
 
 func TestSkippingIsCheapAndKnowsTheEnd(t *testing.T) {
-	s := New(NewBudget(10), func(string) {})
+	s := New(NewBudget(LineCost), func(string) {})
 	lines(s, "0123456789\n", strings.Repeat("y\n", 1<<20), strings.Repeat("z", recent), "\nthe ", "end\n\n")
 	if want := int64(11 + 2<<20 + recent + len("\nthe end\n\n")); s.Dropped() != want || s.Tail() != "the end" {
 		t.Errorf("dropped %d, want %d; tail %q", s.Dropped(), want, s.Tail())
