@@ -85,7 +85,7 @@ func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.
 // errorClasses are the classes of errors that workflows and tasks give, without what follows a colon. Tasks may have more.
 var errorClasses = []string{
 	"error", "timeout", "panic", "target", "result", "expression", "circuit_open", "rate_limited",
-	"exit", "signal", "start", "output", "http", "grpc", "fail", "store",
+	"exit", "signal", "start", "output", "http", "network", "tls", "redirect", "request", "response", "grpc", "fail", "store",
 }
 
 // errorClass finds misspelt error classes, which would never match. One that is more than a letter away is taken for a class

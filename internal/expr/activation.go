@@ -17,6 +17,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		return object(a.Results), true
 	case "result":
 		return a.Result, true
+	case "resources":
+		return object(a.Resources.Describe()), true
 	case "action":
 		return a.Action, true
 	case "item":

@@ -19,6 +19,7 @@ var variables = []struct {
 	{Run, "params", cel.MapType(cel.StringType, cel.DynType)},
 	{Run, "results", cel.MapType(cel.StringType, cel.DynType)},
 	{Run, "result", cel.DynType},
+	{Run, "resources", cel.MapType(cel.StringType, cel.MapType(cel.StringType, cel.DynType))},
 	{Run, "run.flow", cel.StringType},
 	{Run, "run.id", cel.StringType},
 	{Run, "run.number", cel.IntType},

@@ -196,7 +196,7 @@ func TestCompileFaults(t *testing.T) {
 		{`run.strat`, 0, "there is no run.strat; did you mean run.start?"},
 		{`run.nothing`, 0, "there is no run.nothing; known: run.cause, run.fire_time, run.flow, run.id, run.number, run.start"},
 		{`run`, 0, "run is not a value; it has run.flow, run.id, run.number, run.cause, run.start, run.fire_time"},
-		{`done`, 0, `there is no done; known: params, results, result, run.flow, run.id, run.number, run.cause, run.start, run.fire_time; a text needs quotes: "done"`},
+		{`done`, 0, `there is no done; known: params, results, result, resources, run.flow, run.id, run.number, run.cause, run.start, run.fire_time; a text needs quotes: "done"`},
 		{`action == "x"`, 0, "action is known in transitions only"},
 		{`item.x`, 0, "item is known inside a branch of for_each only"},
 		{`index + 1`, 0, "index is known inside a branch of for_each only"},

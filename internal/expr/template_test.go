@@ -68,7 +68,7 @@ func TestTemplateFaults(t *testing.T) {
 		{`hi ${ }`, 3, "there is no expression in this ${ }"},
 		{`hi ${ parms.n }`, 6, "there is no parms; did you mean params?"},
 		{`${params.n} and ${  1 + }`, 23, "the expression ends where a value is expected"},
-		{`é ${x}`, 5, `there is no x; known: params, results, result, run.flow, run.id, run.number, run.cause, run.start, run.fire_time; a text needs quotes: "x"`},
+		{`é ${x}`, 5, `there is no x; known: params, results, result, resources, run.flow, run.id, run.number, run.cause, run.start, run.fire_time; a text needs quotes: "x"`},
 		{strings.Repeat("${1}", 1001), 4000, "there are more than 1000 expressions in the text"},
 	} {
 		_, err := CompileTemplate(test.text, Run)

@@ -19,6 +19,6 @@ func (o Options) kinds(owner string) *task.Registry {
 	}
 	return task.NewRegistry(
 		[]task.Kind{exec.KindOf(owner), fail.Kind, http.Kind, log.Kind, set.Kind, store.Kind, wait.Kind},
-		[]task.ResourceKind{exec.ResourceKind, http.ResourceKind, store.ResourceKind, tempdir.ResourceKind},
+		[]task.ResourceKind{exec.ResourceKindOf(owner), http.ResourceKind, store.ResourceKind, tempdir.ResourceKind},
 	)
 }

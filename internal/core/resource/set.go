@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -15,8 +16,35 @@ type Set struct {
 	order  []Declaration // as they were set up
 	parent *Set
 
+	described    sync.Once
+	descriptions map[string]any
+
 	down       sync.Once
 	downErrors []error
+}
+
+// Describer is a resource that expressions can see something of, such as the path of a directory: a JSON-like object that does not change
+// after setup.
+type Describer interface{ Describe() map[string]any }
+
+// Describe is what expressions see: an object for each resource in reach that is a Describer, by name.
+func (s *Set) Describe() map[string]any {
+	if s == nil {
+		return nil
+	}
+	s.described.Do(func() {
+		s.descriptions = maps.Clone(s.parent.Describe())
+		for name, d := range s.byName {
+			delete(s.descriptions, name) // one of the parent's is hidden
+			if r, ok := d.Resource.(Describer); ok {
+				if s.descriptions == nil {
+					s.descriptions = map[string]any{}
+				}
+				s.descriptions[name] = r.Describe()
+			}
+		}
+	})
+	return s.descriptions
 }
 
 // ErrAbandoned marks a setup or teardown that went on after its bound and was left alone.

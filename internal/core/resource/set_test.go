@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -302,5 +303,31 @@ func TestGuardStatuses(t *testing.T) {
 	all := s.Guards()
 	if len(all) != 2 || all[0].Resource != "z" || all[0].Breaker.State != Closed || all[0].Limiter != nil || all[1].Resource != "b" || all[1].Limiter.Tokens != 3 || all[1].Breaker != nil {
 		t.Errorf("%+v", all)
+	}
+}
+
+type described map[string]any
+
+func (described) Setup(context.Context) error    { return nil }
+func (described) Teardown(context.Context) error { return nil }
+func (d described) Describe() map[string]any     { return d }
+
+func TestDescribe(t *testing.T) {
+	shared, err := Setup(t.Context(), []Declaration{
+		{Name: "dir", Resource: described{"path": "/shared"}}, {Name: "kept", Resource: described{"path": "/kept"}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := Setup(t.Context(), []Declaration{{Name: "dir", Resource: described{"path": "/own"}}}, shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"dir": map[string]any{"path": "/own"}, "kept": map[string]any{"path": "/kept"}}
+	if got := own.Describe(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := (*Set)(nil).Describe(); got != nil {
+		t.Errorf("no resources: %v", got)
 	}
 }

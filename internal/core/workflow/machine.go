@@ -408,7 +408,7 @@ func (m *machine) emit(e Event) {
 
 // scope is what expressions of this workflow see, with result as the result.
 func (m *machine) scope(result any) *Scope {
-	return &Scope{Identity: &m.run.Identity, Params: m.params, Results: m.results, Result: result, Item: m.item, Index: m.index}
+	return &Scope{Identity: &m.run.Identity, Params: m.params, Results: m.results, Result: result, Item: m.item, Index: m.index, Resources: m.resources}
 }
 
 // visitKey is the idempotency key of a visit to a state.

@@ -64,6 +64,8 @@ type Scope struct {
 	Action   string         // in transitions: the task's action
 	Item     any            // in a for_each branch: the item
 	Index    int            // in a for_each branch: its index
+
+	Resources *resource.Set // expressions see what its members tell of themselves
 }
 
 // Output takes what a task writes, line by line. Its methods are safe for concurrent use.

@@ -1536,7 +1536,8 @@ func (x *FailTask) GetRetryable() bool {
 }
 
 // StoreTask does one atomic operation on a store resource. Its result's field "value" is the value after the operation,
-// and "found" says whether the key was there before.
+// and "found" says whether the key was there before; instead of a value, append gives the list's "length", and export_csv "file" and
+// "rows".
 type StoreTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the store resource.
