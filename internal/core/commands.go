@@ -269,7 +269,8 @@ func (e *engine) resume(en *entry, mode CatchUpMode, now flow.Instant) {
 	en.state, _, _ = flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Resume, Now: now})
 	e.touch(en)
 	if mode != CatchUpSkip && en.state.Status != flow.Tripped {
-		missed := e.missed(en, en.pausedAt, min(now, en.cursor), policy)
+		first, _ := e.next(en, en.pausedAt)
+		missed := e.missed(en, first, min(now, en.cursor), now.Add(-policy.Window), policy.most())
 		taken := min(uint64(len(missed.run)), en.state.Skipped[flow.SkipPaused])
 		en.state.Skipped[flow.SkipPaused] -= taken
 		en.backlog = append(en.backlog, missed.run[uint64(len(missed.run))-taken:]...)

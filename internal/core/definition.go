@@ -65,6 +65,17 @@ func (c CatchUp) withDefaults() CatchUp {
 	return c
 }
 
+// most is how many missed fire times run.
+func (c CatchUp) most() int {
+	switch c.Mode {
+	case CatchUpSkip:
+		return 0
+	case CatchUpAll:
+		return c.Max
+	}
+	return 1
+}
+
 // CatchUpMode says which of the missed fire times are run.
 type CatchUpMode uint8
 

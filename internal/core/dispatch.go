@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 		}
 		if now.Sub(en.dueAt) > missedAfter {
 			e.catchUp(en, now)
+			e.nextBacklog(en, now)
 		} else {
 			e.tick(en, en.nextFire, now)
 			e.schedule(en, en.nextFire)
@@ -59,7 +61,9 @@ func (e *engine) dispatch(en *entry, event flow.Event) (settled bool) {
 		e.countSkips(en.state, state)
 	}
 	en.state = state
-	en.cursor = max(en.cursor, event.FireTime)
+	if !event.CatchUp { // then the cursor is past it already
+		en.cursor = max(en.cursor, event.FireTime)
+	}
 	if effect == flow.Start {
 		e.Observer.RunStarted(state.Cause, event.Now.Sub(event.FireTime))
 		e.begin(en, nil, event.Now)
@@ -138,12 +142,12 @@ func (e *engine) next(en *entry, after flow.Instant) (flow.Instant, error) {
 	if s == nil || s.Manual() || en.deleted {
 		return 0, nil
 	}
-	if s.FixedDelay() && en.state.Status == flow.Running {
-		return 0, nil // it counts from the run's end
-	}
 	t := s.Next(after.Time(), en.anchors())
 	if t.IsZero() {
 		return 0, nil
+	}
+	if t.After(lastInstant) {
+		return 0, fmt.Errorf("the schedule's next fire time, %v, lies after %v", t, lastInstant)
 	}
 	next := flow.At(t)
 	if next <= after {
@@ -170,17 +174,21 @@ func (e *engine) setDue(en *entry, fire flow.Instant) {
 	e.due.fix(en)
 }
 
-// reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is only
-// held up by its jitter, unless it moves to the end of a backoff window.
+// lastInstant is the last that fits into a flow.Instant.
+var lastInstant = flow.Instant(math.MaxInt64).Time()
+
+// reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is about
+// to be acted on or held up by its jitter, unless it moves to the end of a backoff window.
 func (e *engine) reschedule(en *entry, now flow.Instant) {
-	if en.nextFire != 0 && en.nextFire <= now && en.state.Status != flow.Backoff {
+	if en.nextFire != 0 && en.nextFire <= now && !(en.state.Status == flow.Backoff && en.flow.Schedule.Interval()) {
 		return
 	}
 	en.scheduleError = ""
 	e.schedule(en, max(en.cursor, now-1))
 }
 
-// catchUp settles the fire times of a flow that were missed, up to now, by its policy.
+// catchUp settles the fire times of a flow that were missed, from its next one up to now, by its policy: they are counted or in the
+// backlog then.
 func (e *engine) catchUp(en *entry, now flow.Instant) {
 	policy := en.flow.CatchUp.withDefaults()
 	reason := flow.SkipOutage
@@ -194,8 +202,9 @@ func (e *engine) catchUp(en *entry, now flow.Instant) {
 	if w := e.unwait(en); w != nil && !w.catchUp {
 		first = min(first, w.since)
 	}
-	missed := e.missed(en, first-1, now, policy)
-	e.skip(en, missed.newest, reason, missed.count-uint64(len(missed.run)), now)
+	missed := e.missed(en, first, now, now.Add(-policy.Window), policy.most())
+	e.skip(en, missed.newest, flow.SkipBackoff, missed.heldOff, now)
+	e.skip(en, missed.newest, reason, missed.count-missed.heldOff-uint64(len(missed.run)), now)
 	en.cursor = max(en.cursor, missed.newest)
 	en.backlog = append(en.backlog, missed.run...)
 	if extra := len(en.backlog) - policy.Max; extra > 0 && policy.Mode == CatchUpAll {
@@ -207,46 +216,40 @@ func (e *engine) catchUp(en *entry, now flow.Instant) {
 		e.log.Warn("fire times were missed", "flow", en.id, "count", missed.count, "caught_up", len(missed.run), "oldest", first.Time())
 	}
 	e.schedule(en, max(missed.newest, now-1))
-	e.nextBacklog(en, now)
 }
 
 // missedTimes is what an outage left.
 type missedTimes struct {
-	count  uint64
-	newest flow.Instant
-	run    []flow.Instant // those that shall still run, oldest first
+	count   uint64
+	heldOff uint64 // of them came in a backoff window, and would not have run anyway
+	newest  flow.Instant
+	run     []flow.Instant // those that shall still run, oldest first
 }
 
 // maxMissed bounds the fire times that are looked at one by one after an outage, some seconds of work for the worst of schedules.
 const maxMissed = 1 << 20
 
-// missed lists the fire times in (after, now], and picks those that the policy runs. Of more than maxMissed the oldest are not counted.
-func (e *engine) missed(en *entry, after, now flow.Instant, policy CatchUp) missedTimes {
+// missed lists the fire times from first to until, and picks those that run: up to most, the newest ones, none before oldest. Of more
+// than maxMissed the oldest are not counted.
+func (e *engine) missed(en *entry, first, until, oldest flow.Instant, most int) missedTimes {
 	var m missedTimes
-	keep := 1
-	switch policy.Mode {
-	case CatchUpSkip:
-		keep = 0
-	case CatchUpAll:
-		keep = policy.Max
-	}
-	oldest := now.Add(-policy.Window)
-	for at := after; ; at = m.newest {
-		next, err := e.next(en, at)
-		if err != nil || next == 0 || next > now {
-			return m
-		}
+	for next := first; next != 0 && next <= until; {
 		if m.count++; m.count == maxMissed && next < oldest {
 			next = oldest - 1
 		}
 		m.newest = next
-		if keep > 0 && next >= oldest {
-			if len(m.run) == keep {
+		switch {
+		case en.state.Window(next):
+			m.heldOff++
+		case most > 0 && next >= oldest:
+			if len(m.run) == most {
 				m.run = slices.Delete(m.run, 0, 1)
 			}
 			m.run = append(m.run, next)
 		}
+		next, _ = e.next(en, next)
 	}
+	return m
 }
 
 // nextBacklog starts the oldest missed fire time that still shall run, if the flow is free.
@@ -269,24 +272,54 @@ func (e *engine) clockJumped(now flow.Instant, by time.Duration) {
 	if by > 0 {
 		return
 	}
-	for _, en := range append([]*entry(nil), e.due.heap...) {
-		switch {
-		case en.flow.Schedule.Interval():
-			en.anchor = en.anchor.Add(by)
-			en.cursor = en.cursor.Add(by)
-			if en.state.LastFinish != 0 {
-				en.state.LastFinish = en.state.LastFinish.Add(by)
-			}
-			if en.state.NextEligible != 0 {
-				en.state.NextEligible = en.state.NextEligible.Add(by)
-			}
-			e.setDue(en, en.nextFire.Add(by))
-		case by < -3*time.Hour:
-			en.cursor = min(en.cursor, now)
-			e.reschedule(en, now)
-		default:
-			continue
+	e.index.each(func(en *entry) bool {
+		if !en.deleted {
+			e.setBack(en, by, now)
 		}
-		e.touch(en)
+		return true
+	})
+}
+
+// setBack tells a flow that the wall clock was set back, by a negative duration.
+func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
+	shift := func(at *flow.Instant) {
+		if *at != 0 {
+			*at = at.Add(by)
+		}
 	}
+	s := en.flow.Schedule
+	interval, counts := s != nil && s.Interval(), s != nil && s.FixedDelay()
+	shift(&en.state.NextEligible)
+	if interval || counts {
+		shift(&en.state.LastFinish)
+	}
+	waiting := e.unwait(en)
+	switch {
+	case interval:
+		shift(&en.anchor)
+		shift(&en.cursor)
+		shift(&en.pausedAt)
+		for i := range en.backlog {
+			shift(&en.backlog[i])
+		}
+		if waiting != nil {
+			shift(&waiting.since)
+		}
+		if en.nextFire != 0 {
+			e.setDue(en, en.nextFire.Add(by))
+		}
+	case by < -3*time.Hour:
+		en.cursor = min(en.cursor, now)
+		if waiting != nil {
+			waiting.since = min(waiting.since, now)
+		}
+		e.reschedule(en, now)
+	case counts:
+		e.reschedule(en, now)
+	}
+	if waiting != nil {
+		en.waiting = waiting
+		e.waiting.add(waiting)
+	}
+	e.touch(en)
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
@@ -42,8 +43,15 @@ type entry struct {
 
 // anchors are what an every schedule counts from.
 func (en *entry) anchors() schedule.Anchors {
-	return schedule.Anchors{Start: en.anchor.Time(), Ended: en.state.LastFinish.Time()}
+	a := schedule.Anchors{Start: en.anchor.Time(), Ended: en.state.LastFinish.Time()}
+	if en.state.Status == flow.Running {
+		a.Ended = notYet
+	}
+	return a
 }
+
+// notYet is when a run ends that is on its way: what counts from its end is never due.
+var notYet = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 
 // info is the state as others see it.
 func (en *entry) info(revision uint64) *Info {

@@ -44,6 +44,9 @@ func (e *engine) begin(en *entry, params map[string]any, now flow.Instant) *acti
 		e.change(en.shard, key(openRunKey, en.id), marshal(r.openRunRecord(nil)))
 	}
 	e.later(r.launch)
+	if s := en.flow.Schedule; s != nil && s.FixedDelay() {
+		e.reschedule(en, now) // it counts from this run's end
+	}
 	return r
 }
 

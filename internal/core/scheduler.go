@@ -1,9 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -157,6 +159,17 @@ func (e *engine) begins(ctx context.Context, flows []*Flow) (err error) {
 	for _, l := range loaded {
 		e.revive(l, now)
 	}
+	// Only now that all interrupted runs have their slots others may start, the oldest fire time first.
+	slices.SortStableFunc(loaded, func(a, b *loadedFlow) int { return cmp.Compare(a.waits(), b.waits()) })
+	for _, l := range loaded {
+		if l.lost != nil {
+			r := l.old.run
+			r.cancel(l.lost)
+			e.ended(r, workflow.End{Outcome: workflow.Lost, State: r.current.State, Err: l.lost}, now)
+		} else if l.old != nil {
+			e.nextBacklog(l.old, now)
+		}
+	}
 	return nil
 }
 
@@ -168,6 +181,15 @@ type loadedFlow struct {
 	open *storev1.OpenRun
 	run  *storev1.OpenRunRecord
 	by   *Flow // the definition its open run goes by
+	lost error // why its open run cannot go on
+}
+
+// waits is the oldest missed fire time that shall still run.
+func (l *loadedFlow) waits() flow.Instant {
+	if l.old == nil || len(l.old.backlog) == 0 {
+		return 0
+	}
+	return l.old.backlog[0]
 }
 
 // load reads the store and lays the given flows over it. Flows that came from a file before and are not given any more go.
@@ -234,6 +256,14 @@ func (e *engine) load(ctx context.Context, given []*Flow) ([]*loadedFlow, error)
 			en.deleted = true
 			e.touch(en)
 			e.change(en.shard, key(openRunKey, id), nil)
+			e.change(en.shard, key(pinnedKey, id), nil)
+			err := e.Store.Scan(ctx, en.shard, historyPrefix(id), false, func(key, _ []byte) bool {
+				e.change(en.shard, slices.Clone(key), nil)
+				return true
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
 		e.index.put(en)
 		en.published.Store(en.info(record.Revision))
@@ -300,7 +330,8 @@ func into[T any, M interface {
 	}
 }
 
-// revive makes a loaded flow live: its state as it was, its run resumed or lost, its missed fire times settled.
+// revive makes a loaded flow live: its state as it was, its missed fire times counted or in the backlog, its run resumed or about to be
+// lost.
 func (e *engine) revive(l *loadedFlow, now flow.Instant) {
 	if l.old == nil || l.old.deleted {
 		if l.old != nil {
@@ -316,21 +347,19 @@ func (e *engine) revive(l *loadedFlow, now flow.Instant) {
 	e.index.put(en)
 	e.flows.Add(1)
 	e.define(en)
+	if ahead := max(en.cursor, en.state.LastRun, en.state.LastFinish).Sub(now); ahead > 0 {
+		e.setBack(en, -ahead, now) // at least that far, while nobody was there to notice
+	}
+	e.schedule(en, en.cursor)
+	if en.nextFire != 0 && en.nextFire < now {
+		e.catchUp(en, now)
+	}
 	if l.open != nil {
 		e.recover(en, l, now)
 	}
-	next, err := e.next(en, en.cursor)
-	if err != nil {
-		en.scheduleError = err.Error()
-	}
-	e.setDue(en, next)
-	if next != 0 && now.Sub(next) > 0 {
-		e.catchUp(en, now)
-	}
-	e.nextBacklog(en, now)
 }
 
-// recover resumes the run that a crash interrupted, or ends it as lost. Either way no flow stays RUNNING without a run.
+// recover brings back the run that a crash interrupted, to go on or to end as lost. Either way no flow stays RUNNING without a run.
 func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 	o := l.open
 	r := e.newRun(en, l.run.GetParams().AsMap())
@@ -349,16 +378,13 @@ func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 	if r.resume == nil {
 		r.resume = &workflow.Checkpoint{} // it crashed in its first state
 	}
-	var lost error
 	switch at := r.resume.State; {
 	case en.flow.OnCrash == CrashFail:
-		lost = errors.New("the scheduler ended while the run was on its way")
+		l.lost = errors.New("the scheduler ended while the run was on its way")
 	case at != "" && r.flow.Workflow.States[at] == nil && r.flow.Workflow.Exits[at] == nil:
-		lost = fmt.Errorf("the scheduler ended while the run was in state %q, which its workflow no longer has", r.resume.State)
+		l.lost = fmt.Errorf("the scheduler ended while the run was in state %q, which its workflow no longer has", r.resume.State)
 	}
-	if lost != nil {
-		r.cancel(lost)
-		e.ended(r, workflow.End{Outcome: workflow.Lost, State: o.State, Err: lost}, now)
+	if l.lost != nil {
 		return
 	}
 	e.log.Info("an interrupted run goes on", "flow", en.id, "run", r.id, "state", r.resume.State)
