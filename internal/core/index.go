@@ -1,28 +1,31 @@
 package core
 
 import (
+	"strings"
 	"sync"
 
-	"github.com/tidwall/btree"
+	"github.com/RaduBerinde/btreemap"
 )
 
 // index finds entries by id, for the engine and for readers. The entries' own fields stay the engine's; readers use published.
 type index struct {
 	mu   sync.RWMutex
-	byID btree.Map[string, *entry]
+	byID *btreemap.BTreeMap[string, *entry]
 }
+
+func newIndex() *index { return &index{byID: btreemap.New[string, *entry](32, strings.Compare)} }
 
 func (x *index) get(id string) *entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	en, _ := x.byID.Get(id)
+	_, en, _ := x.byID.Get(id)
 	return en
 }
 
 func (x *index) put(en *entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.byID.Set(en.id, en)
+	x.byID.ReplaceOrInsert(en.id, en)
 }
 
 func (x *index) remove(id string) {
@@ -39,10 +42,8 @@ func (x *index) after(id string, page []*entry) []*entry {
 	page = page[:0]
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	x.byID.Ascend(id, func(key string, en *entry) bool {
-		if key != id {
-			page = append(page, en)
-		}
+	x.byID.AscendFunc(btreemap.GT(id), btreemap.Max[string](), func(_ string, en *entry) bool {
+		page = append(page, en)
 		return len(page) < pageSize
 	})
 	return page

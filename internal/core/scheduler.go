@@ -116,7 +116,7 @@ func open(ctx context.Context, config Config) (*engine, error) {
 		return nil, errors.Join(fmt.Errorf("acquiring the store: %w", err), session.Close(ctx))
 	}
 	e := &engine{
-		Config: config, log: config.Logger, instance: config.Store.Instance(), session: session, index: &index{},
+		Config: config, log: config.Logger, instance: config.Store.Instance(), session: session, index: newIndex(),
 		inbox: newInbox(), commits: newCommitter(session), requests: &requests{byID: map[string]*request{}},
 		group: &group{}, sealed: make(chan *group, 1), workers: make(chan func()), dead: make(chan struct{}), over: make(chan struct{}), drained: make(chan struct{}), clock: newClock(config.Now),
 	}
