@@ -263,9 +263,12 @@ func (e *engine) nextBacklog(en *entry, now flow.Instant) {
 	}
 }
 
+// wrongTime is how far the wall clock must be set back for the old time to be taken as wrong: Debian cron's bound.
+const wrongTime = 3 * time.Hour
+
 // clockJumped recomputes due times after the wall clock was set. Forward, what was jumped over is due now, and late: catchUp settles
-// it. Backward, fixed intervals go on in elapsed time, and calendar times wait for the instant they wait for; after more than three
-// hours (Debian cron's bound) the old time is taken to have been wrong, and they are computed from the new one.
+// it. Backward, fixed intervals go on in elapsed time, and calendar times wait for the instant they wait for, unless the old time was
+// wrong: then they are computed from the new one.
 func (e *engine) clockJumped(now flow.Instant, by time.Duration) {
 	e.log.Warn("the wall clock was set", "by", by)
 	e.Observer.ClockJumped(by)
@@ -308,7 +311,7 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		if en.nextFire != 0 {
 			e.setDue(en, en.nextFire.Add(by))
 		}
-	case by < -3*time.Hour:
+	case by < -wrongTime:
 		en.cursor = min(en.cursor, now)
 		if waiting != nil {
 			waiting.since = min(waiting.since, now)
@@ -322,4 +325,25 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		e.waiting.add(waiting)
 	}
 	e.touch(en)
+}
+
+// setBackMeanwhile finds out whether the wall clock was set back while the engine was down, as far as the flow can tell: it remembers
+// what is still to come.
+func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
+	s := en.flow.Schedule
+	switch {
+	case s == nil:
+	case s.Interval() || s.FixedDelay():
+		ahead := en.state.LastFinish.Sub(now)
+		if s.Interval() {
+			ahead = max(ahead, en.cursor.Sub(now))
+		}
+		if ahead > 0 {
+			e.setBack(en, -ahead, now)
+		}
+	case en.cursor.Sub(now) > wrongTime:
+		en.cursor = now
+	}
+	policy := en.flow.Backoff
+	en.state.NextEligible = min(en.state.NextEligible, now.Add(max(policy.MaxDelay, policy.RetryAfterTrip)))
 }

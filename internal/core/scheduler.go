@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,7 +35,7 @@ func New(config Config) *Scheduler {
 // Add registers a flow. The same id twice is an error, and so is a flow that cannot run.
 func (s *Scheduler) Add(f *Flow) error {
 	if err := f.check(); err != nil {
-		return errors.Join(ErrInvalid, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +43,7 @@ func (s *Scheduler) Add(f *Flow) error {
 	case s.started:
 		return ErrStarted
 	case s.ids[f.ID]:
-		return errors.Join(ErrInvalid, fmt.Errorf("flow %q is registered twice", f.ID))
+		return fmt.Errorf("%w: flow %q is registered twice", ErrInvalid, f.ID)
 	}
 	s.ids[f.ID] = true
 	s.flows = append(s.flows, f)
@@ -180,7 +181,8 @@ type loadedFlow struct {
 	old  *entry // as it was; nil: it is new
 	open *storev1.OpenRun
 	run  *storev1.OpenRunRecord
-	by   *Flow // the definition its open run goes by
+	was  *Flow // its definition at the end of the life before, if that was another one
+	by   *Flow // the definition its open run goes by, if that is another one
 	lost error // why its open run cannot go on
 }
 
@@ -208,13 +210,13 @@ func (e *engine) load(ctx context.Context, given []*Flow) ([]*loadedFlow, error)
 			l.old = &entry{id: f.ID, shard: shardOf(f.ID), flow: f}
 			l.old.restore(record)
 			l.open, l.run = record.Run, records.open[f.ID]
-			if source := records.pinned[f.ID]; source != nil && l.open != nil {
-				by, err := e.Compile(source, f.Origin)
-				if err != nil {
-					e.log.Warn("an interrupted run's definition is no longer understood; the present one takes its place", "flow", f.ID, "error", err)
-				} else {
-					l.by = by
-				}
+			if d := records.definitions[f.ID]; d != nil && !bytes.Equal(d.Source, f.Source) {
+				l.was = e.earlier(f, d.Source)
+			}
+			if source := records.pinned[f.ID]; source != nil {
+				l.by = e.earlier(f, source)
+			} else {
+				l.by = l.was
 			}
 			delete(records.states, f.ID)
 		}
@@ -271,6 +273,16 @@ func (e *engine) load(ctx context.Context, given []*Flow) ([]*loadedFlow, error)
 	}
 	e.restoreRequests(records.requests)
 	return out, nil
+}
+
+// earlier compiles a definition that a flow had before; nil if it is no longer understood.
+func (e *engine) earlier(f *Flow, source []byte) *Flow {
+	was, err := e.Compile(source, f.Origin)
+	if err != nil {
+		e.log.Warn("the definition that a flow had before is no longer understood; the present one takes its place", "flow", f.ID, "error", err)
+		return nil
+	}
+	return was
 }
 
 // load is what the store holds, by flow.
@@ -347,15 +359,25 @@ func (e *engine) revive(l *loadedFlow, now flow.Instant) {
 	e.index.put(en)
 	e.flows.Add(1)
 	e.define(en)
-	if ahead := max(en.cursor, en.state.LastRun, en.state.LastFinish).Sub(now); ahead > 0 {
-		e.setBack(en, -ahead, now) // at least that far, while nobody was there to notice
+	if l.was != nil && canonical(l.was.Schedule) != canonical(l.flow.Schedule) {
+		// What was missed was missed by the schedule of that time.
+		en.flow = l.was
+		e.catchUpAfter(en, now)
+		e.setDue(en, 0)
+		en.flow, en.anchor, en.cursor = l.flow, now, max(en.cursor, now-1)
 	}
+	e.catchUpAfter(en, now)
+	if l.open != nil {
+		e.recover(en, l, now)
+	}
+}
+
+// catchUpAfter settles what a flow missed while the engine was down.
+func (e *engine) catchUpAfter(en *entry, now flow.Instant) {
+	e.setBackMeanwhile(en, now)
 	e.schedule(en, en.cursor)
 	if en.nextFire != 0 && en.nextFire < now {
 		e.catchUp(en, now)
-	}
-	if l.open != nil {
-		e.recover(en, l, now)
 	}
 }
 
@@ -366,6 +388,7 @@ func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 	if l.by != nil {
 		r.flow = l.by
 		r.replaced.Store(true)
+		e.change(en.shard, key(pinnedKey, en.id), l.by.Source)
 	}
 	r.stored.Store(l.run != nil)
 	r.history.events, r.history.dropped = fromEvents(l.run.GetEvents()), l.run.GetEventsDropped()
