@@ -51,7 +51,7 @@ func (f *Flow) check() error {
 func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, error) {
 	for _, f := range req.Flows {
 		if err := f.check(); err != nil {
-			return nil, errors.Join(ErrInvalid, err)
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}
 	r.applying.Lock()
@@ -114,7 +114,7 @@ func (e *engine) plan(req ApplyRequest) (*ApplyResult, error) {
 	wanted := make(map[string]bool, len(req.Flows))
 	for _, f := range req.Flows {
 		if wanted[f.ID] {
-			return nil, errors.Join(ErrInvalid, fmt.Errorf("flow %q is there twice", f.ID))
+			return nil, fmt.Errorf("%w: flow %q is there twice", ErrInvalid, f.ID)
 		}
 		wanted[f.ID] = true
 		change := DefinitionChange{FlowID: f.ID, Type: Added, New: f}
@@ -199,7 +199,7 @@ func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
 		if f.Paused {
 			en.pausedAt = now
 		}
-		en.anchor, en.cursor, en.backlog = now, now-1, nil
+		en.anchor, en.cursor, en.backlog = now, beginning(f, now), nil
 		e.flows.Add(1)
 	}
 	e.orders++
@@ -207,8 +207,18 @@ func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
 	en.deleted = false
 	en.flow, en.resources = f, set
 	e.define(en)
-	e.reschedule(en, now)
+	e.schedule(en, en.cursor)
 	return en
+}
+
+// beginning is the instant after which the fire times of a new flow count: now, or that of a once which has passed since it was accepted.
+func beginning(f *Flow, now flow.Instant) flow.Instant {
+	if f.Schedule != nil {
+		if at, ok := f.Schedule.Once(); ok {
+			return min(now, flow.At(at)) - 1
+		}
+	}
+	return now - 1
 }
 
 // replace gives a flow another definition. Its state stays; a fixed interval begins a new grid if its length changed.

@@ -322,3 +322,24 @@ func counting(n *atomic.Int64) workflow.TaskFunc {
 		return workflow.Result{}, nil
 	}
 }
+
+func TestOnceThatPassesBeforeTheStartIsCaughtUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			late, window time.Duration
+			runs, missed uint64
+		}{
+			"a moment late":     {time.Second, 0, 1, 0},
+			"in the window":     {time.Minute, 0, 1, 0},
+			"before the window": {time.Minute, 30 * time.Second, 0, 1},
+		} {
+			once := compile(t, schedule.Spec{Once: time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)})
+			time.Sleep(time.Second + c.late)
+			r := start(t, core.Config{}, &core.Flow{ID: "f", Schedule: once, Workflow: task(lasting(0)), CatchUp: core.CatchUp{Window: c.window}})
+			info := status(t, r, "f")
+			if info.RunCount != c.runs || info.Skipped[flow.SkipOutage] != c.missed || info.NextFire != 0 {
+				t.Errorf("%s: %d runs, %d missed, next %v", name, info.RunCount, info.Skipped[flow.SkipOutage], info.NextFire)
+			}
+		}
+	})
+}

@@ -148,7 +148,7 @@ func (en *entry) paramsOf(number uint64) map[string]any {
 func (r *Running) Run(ctx context.Context, id string) (*Run, error) {
 	flowID, number, ok := parseRunID(id)
 	if !ok {
-		return nil, errors.Join(ErrInvalid, fmt.Errorf("%q is not a run id: it is a flow's id, '@' and a number", id))
+		return nil, fmt.Errorf("%w: %q is not a run id: it is a flow's id, '@' and a number", ErrInvalid, id)
 	}
 	notFound := &FlowError{Err: ErrRunNotFound, Flow: flowID, Run: id}
 	en, err := r.engine.index.find(flowID)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -61,10 +62,10 @@ func (r *Running) Watch(o WatchOptions) (*Watch, error) {
 	next, revision := e.hub.position()
 	if o.From != 0 {
 		if o.Instance != "" && o.Instance != e.instance {
-			return nil, errors.Join(ErrInvalid, errors.New("the token is of another scheduler"))
+			return nil, fmt.Errorf("%w: the token is of another scheduler", ErrInvalid)
 		}
 		if o.From > revision {
-			return nil, errors.Join(ErrInvalid, errors.New("the token is of a later time than this scheduler's"))
+			return nil, fmt.Errorf("%w: the token is of a later time than this scheduler's", ErrInvalid)
 		}
 		if o.From < e.horizon.Load() {
 			return nil, ErrCompacted
