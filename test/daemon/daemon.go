@@ -135,14 +135,14 @@ func (d *Daemon) Start() {
 	}
 }
 
-// Ready waits until the daemon answers; it gives up when the process ends or the time is over.
+// Ready waits until the daemon takes triggers; it gives up when the process ends or the time is over.
 func (d *Daemon) Ready(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(d.T.Context(), limit)
 	defer cancel()
 	conn, client := d.Connect()
 	defer conn.Close()
 	for {
-		if _, err := client.GetServerInfo(ctx, &schedulerdv1.GetServerInfoRequest{}); err == nil {
+		if info, err := client.GetServerInfo(ctx, &schedulerdv1.GetServerInfoRequest{}); err == nil && info.Ready {
 			return nil
 		}
 		select {
