@@ -192,10 +192,11 @@ func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
 	}
 	if en.removing { // its last run is still on its way: it stays the flow's run
 		en.removing = false
-		en.run.replaced.Store(true)
+		e.pin(en)
 	} else {
 		// Run numbers go on where a deleted flow of that name ended: a run id is never used twice.
 		en.state = flow.State{Status: flow.Idle, Paused: f.Paused, RunCount: en.state.RunCount}
+		en.pausedAt = 0
 		if f.Paused {
 			en.pausedAt = now
 		}
@@ -221,15 +222,20 @@ func beginning(f *Flow, now flow.Instant) flow.Instant {
 	return now - 1
 }
 
+// pin keeps the definition that a flow's run goes by, for after a restart, since the flow gets another one.
+func (e *engine) pin(en *entry) {
+	if en.run != nil && !en.run.replaced.Swap(true) && e.Store.Durable() {
+		e.change(en.shard, key(pinnedKey, en.id), en.run.flow.Source)
+	}
+}
+
 // replace gives a flow another definition. Its state stays; a fixed interval begins a new grid if its length changed.
 func (e *engine) replace(en *entry, f *Flow, set *resource.Set, now flow.Instant) {
 	e.definitions ^= en.flow.hash()
 	old := en.flow
-	if en.run != nil && !en.run.replaced.Swap(true) && e.Store.Durable() {
-		e.change(en.shard, key(pinnedKey, en.id), en.run.flow.Source) // the run goes on by it, also after a restart
-	}
+	e.pin(en)
 	if set != nil {
-		if en.run == nil {
+		if en.run == nil || en.run.resources != en.resources { // else they go with the run
 			e.retire(en.resources)
 		}
 		en.resources = set
