@@ -52,11 +52,6 @@ func every(t *testing.T, d time.Duration) *schedule.Schedule {
 	return compile(t, schedule.Spec{Every: &schedule.Every{Interval: d}})
 }
 
-func cron(t *testing.T, expr string) *schedule.Schedule {
-	t.Helper()
-	return compile(t, schedule.Spec{Cron: expr})
-}
-
 func compile(t *testing.T, spec schedule.Spec) *schedule.Schedule {
 	t.Helper()
 	s, err := schedule.Compile(spec, schedule.Options{FlowID: "test", Now: time.Now()})

@@ -45,7 +45,6 @@ type Watch struct {
 	furthest uint64              // the greatest of them
 	merged   map[*entry]uint32   // changes left out because a newer one follows
 	pending  []Change            // not yet returned, in order
-	complete bool                // the pending ones complete the initial state
 	target   uint64              // revision reached once pending is returned
 	items    []ringItem
 	last     time.Time

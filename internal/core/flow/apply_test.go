@@ -224,10 +224,18 @@ func TestTable(t *testing.T) {
 // The limit counts failures in a row: n trips on the n-th, 1 on the first, none never.
 func TestTripLimit(t *testing.T) {
 	for _, test := range []struct{ limit, streak, trips uint32 }{
-		{0, 0, 0}, {0, 99, 0}, {0, ^uint32(0), 0},
-		{1, 0, 1}, {1, 5, 1},
-		{3, 0, 0}, {3, 1, 0}, {3, 2, 1}, {3, 98, 1},
-		{^uint32(0), ^uint32(0) - 2, 0}, {^uint32(0), ^uint32(0) - 1, 1}, {^uint32(0), ^uint32(0), 1},
+		{0, 0, 0},
+		{0, 99, 0},
+		{0, ^uint32(0), 0},
+		{1, 0, 1},
+		{1, 5, 1},
+		{3, 0, 0},
+		{3, 1, 0},
+		{3, 2, 1},
+		{3, 98, 1},
+		{^uint32(0), ^uint32(0) - 2, 0},
+		{^uint32(0), ^uint32(0) - 1, 1},
+		{^uint32(0), ^uint32(0), 1},
 	} {
 		policy := DefaultPolicy
 		policy.TripAfter = test.limit
