@@ -87,7 +87,7 @@ func TestFailure(t *testing.T) {
 func TestWrongResources(t *testing.T) {
 	for definition, want := range map[string]string{
 		`{"name": "c", "channel": {"target": "https://orders:1"}}`:                                                              "scheme of an HTTP address",
-		`{"name": "c", "channel": {"target": "dns:///%zz"}}`:                                                                    "is no target",
+		`{"name": "c", "channel": {"target": "dns:///%zz"}}`:                                                                    "channel: ",
 		`{"name": "c", "channel": {"target": "or ders:1"}}`:                                                                     "blanks",
 		`{"name": "c", "channel": {"target": "orders:1", "service_config": "{"}}`:                                               "service config",
 		`{"name": "c", "channel": {"target": "orders:1", "service_config": "{\"loadBalancingConfig\": [{\"nonsense\": {}}]}"}}`: "nonsense",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -134,12 +133,9 @@ func (f followed) OverrideServerName(string) error {
 	return errors.New("the name is set with server_name")
 }
 
-// cleanTarget tells what cannot be a target, without asking any resolver. grpc.NewClient would tell that of some, too, and
-// leave goroutines behind.
+// cleanTarget tells what cannot be a target, without asking any resolver.
 func cleanTarget(target string) error {
 	scheme, _, _ := strings.Cut(target, "://")
-	_, asTarget := url.Parse(target)
-	_, asAddress := url.Parse("dns:///" + target)
 	switch {
 	case target == "":
 		return errors.New("it is empty")
@@ -147,8 +143,6 @@ func cleanTarget(target string) error {
 		return errors.New("it has blanks")
 	case scheme == "http" || scheme == "https":
 		return fmt.Errorf("%s is the scheme of an HTTP address; a gRPC target is host:port, dns:///host:port or unix:///path", scheme)
-	case asTarget != nil && asAddress != nil:
-		return errors.New("it is no target; write host:port, dns:///host:port or unix:///path")
 	}
 	return nil
 }

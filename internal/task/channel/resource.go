@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"errors"
 
 	schedulerdv1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
@@ -43,7 +44,7 @@ func (c *Channel) Setup(context.Context) error {
 	}
 	if source != nil {
 		if _, err := source.Config(); err != nil {
-			return err
+			return errors.Join(err, conn.Close())
 		}
 	}
 	c.conn = conn
