@@ -234,6 +234,7 @@ func (e *engine) replace(en *entry, f *Flow, set *resource.Set, now flow.Instant
 	e.definitions ^= en.flow.hash()
 	old := en.flow
 	e.pin(en)
+	e.trim(en, old.keepRuns(), f.keepRuns())
 	if set != nil {
 		if en.run == nil || en.run.resources != en.resources { // else they go with the run
 			e.retire(en.resources)
@@ -242,7 +243,7 @@ func (e *engine) replace(en *entry, f *Flow, set *resource.Set, now flow.Instant
 	}
 	en.flow = f
 	if canonical(old.Schedule) != canonical(f.Schedule) {
-		en.anchor, en.cursor = now, max(en.cursor, now-1)
+		en.beginAnew(now)
 	}
 	e.define(en)
 	e.setDue(en, 0)

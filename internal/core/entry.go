@@ -50,6 +50,12 @@ func (en *entry) anchors() schedule.Anchors {
 	return a
 }
 
+// beginAnew makes another schedule count from now on.
+func (en *entry) beginAnew(now flow.Instant) {
+	en.anchor = now
+	en.cursor = min(max(en.cursor, now-1), now) // it may be ahead of a clock that was set back
+}
+
 // notYet is when a run ends that is on its way: what counts from its end is never due.
 var notYet = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 

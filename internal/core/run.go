@@ -255,6 +255,14 @@ func (e *engine) keep(en *entry, run *Run) {
 	}
 }
 
+// trim drops kept runs that are too many for a new limit.
+func (e *engine) trim(en *entry, old, limit uint64) {
+	newest := en.state.RunCount
+	for n := limit; n <= old && n < newest; n++ {
+		e.change(en.shard, historyKeyOf(en.id, newest-n), nil)
+	}
+}
+
 // maxErrorBytes bounds the error text kept of a run.
 const maxErrorBytes = 4096
 

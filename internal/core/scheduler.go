@@ -359,12 +359,16 @@ func (e *engine) revive(l *loadedFlow, now flow.Instant) {
 	e.index.put(en)
 	e.flows.Add(1)
 	e.define(en)
+	if l.was != nil {
+		e.trim(en, l.was.keepRuns(), l.flow.keepRuns())
+	}
 	if l.was != nil && canonical(l.was.Schedule) != canonical(l.flow.Schedule) {
 		// What was missed was missed by the schedule of that time.
 		en.flow = l.was
 		e.catchUpAfter(en, now)
 		e.setDue(en, 0)
-		en.flow, en.anchor, en.cursor = l.flow, now, max(en.cursor, now-1)
+		en.flow = l.flow
+		en.beginAnew(now)
 	}
 	e.catchUpAfter(en, now)
 	if l.open != nil {
