@@ -290,9 +290,14 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 			*at = at.Add(by)
 		}
 	}
-	s := en.flow.Schedule
-	interval, counts := s != nil && s.Interval(), s != nil && s.FixedDelay()
 	shift(&en.state.NextEligible)
+	e.touch(en)
+	s := en.flow.Schedule
+	if s == nil {
+		return
+	}
+	interval, counts := s.Interval(), s.FixedDelay()
+	_, once := s.Once() // it never comes a second time
 	if interval || counts {
 		shift(&en.state.LastFinish)
 	}
@@ -311,7 +316,7 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		if en.nextFire != 0 {
 			e.setDue(en, en.nextFire.Add(by))
 		}
-	case by < -wrongTime:
+	case by < -wrongTime && !once:
 		en.cursor = min(en.cursor, now)
 		if waiting != nil {
 			waiting.since = min(waiting.since, now)
@@ -324,15 +329,18 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		en.waiting = waiting
 		e.waiting.add(waiting)
 	}
-	e.touch(en)
 }
 
 // setBackMeanwhile finds out whether the wall clock was set back while the engine was down, as far as the flow can tell: it remembers
 // what is still to come.
 func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
 	s := en.flow.Schedule
+	once := false
+	if s != nil {
+		_, once = s.Once()
+	}
 	switch {
-	case s == nil:
+	case s == nil, once:
 	case s.Interval() || s.FixedDelay():
 		ahead := en.state.LastFinish.Sub(now)
 		if s.Interval() {
