@@ -56,6 +56,8 @@ func run(args, env []string, stdout, stderr io.Writer, signals <-chan os.Signal)
 	command.SetErr(stderr)
 	c.flags(command.Flags())
 	command.PreRunE = func(*cobra.Command, []string) error { return fromEnvironment(command.Flags(), env) }
+	command.CompletionOptions.HiddenDefaultCmd = true
+	command.AddCommand(inspectCommand(&code, stdout), restoreCommand(&code, stdout))
 	if err := command.Execute(); err != nil {
 		var lines interface{ Unwrap() []error }
 		if code == server.ExitOK { // cobra's own, or of the environment

@@ -51,7 +51,7 @@ func (e *FlowError) Unwrap() error { return e.Err }
 
 // Info is a flow's state at a revision. It is never changed after it was handed out.
 type Info struct {
-	Flow *Flow
+	Flow *Definition
 	flow.State
 	NextFire      flow.Instant // nominal; none: never due by itself
 	Run           *Current     // the run on its way
@@ -193,7 +193,7 @@ const (
 type DefinitionChange struct {
 	FlowID   string
 	Type     DefinitionChangeType
-	Old, New *Flow
+	Old, New *Definition
 }
 
 // ApplyResult tells what changed, or would.

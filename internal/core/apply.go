@@ -5,58 +5,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 
 	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
-	"github.com/schedulerd/schedulerd/internal/core/schedule"
 )
 
-// ETag changes with the flow's definition.
-func (f *Flow) ETag() string { return etag(f.hash()) }
-
-func (f *Flow) hash() uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(f.ID))
-	h.Write([]byte{0, byte(f.Origin)})
-	h.Write(f.Source)
-	return h.Sum64()
-}
-
-func etag(hash uint64) string { return fmt.Sprintf("%016x", hash) }
-
-// check tells what the engine cannot run.
+// check tells what the engine cannot take.
 func (f *Flow) check() error {
-	switch {
-	case f == nil || f.ID == "":
+	if f == nil || f.ID == "" {
 		return errors.New("a flow without an id")
-	case f.Workflow == nil:
-		return fmt.Errorf("flow %q has no workflow", f.ID)
 	}
-	if err := f.Backoff.Validate(); err != nil {
-		return fmt.Errorf("flow %q: backoff: %w", f.ID, err)
+	if err := f.runnable(); err != nil {
+		return fmt.Errorf("flow %q: %w", f.ID, err)
 	}
-	var errs []error
-	for _, fault := range f.Workflow.Validate(nil) {
-		errs = append(errs, fmt.Errorf("flow %q: %s", f.ID, fault))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Apply adds, changes and removes definitions, all or none. Flows keep their state; a run on its way keeps the definition it began
 // with; a removed flow goes when its run has ended.
 func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, error) {
-	for _, f := range req.Flows {
+	wanted := make([]*Definition, len(req.Flows))
+	for i, f := range req.Flows {
 		if err := f.check(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
+		wanted[i] = r.engine.defined(f)
 	}
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	digest := digestOf("Apply", req.DryRun, req.Prune, req.Origin, req.ETag, digestOfFlows(req.Flows))
+	digest := digestOf("Apply", req.DryRun, req.Prune, req.Origin, req.ETag, digestOfAll(wanted))
 	plan, err := ask(ctx, r, func(e *engine, now flow.Instant, answer func(*ApplyResult, error)) {
 		if first, ok := e.requests.byID[req.RequestID]; ok && first.done {
 			if first.digest != digest {
@@ -66,7 +46,7 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 			answer(first.answer, nil)
 			return
 		}
-		answer(e.plan(req))
+		answer(e.compare(wanted, req))
 	})
 	if err != nil || req.DryRun || plan.Revision != 0 {
 		return plan, err
@@ -97,22 +77,22 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 	})
 }
 
-func digestOfFlows(flows []*Flow) uint64 {
+func digestOfAll(definitions []*Definition) uint64 {
 	var sum uint64
-	for _, f := range flows {
-		sum += f.hash()
+	for _, d := range definitions {
+		sum += d.hash()
 	}
 	return sum
 }
 
-// plan compares the definitions asked for with those there are.
-func (e *engine) plan(req ApplyRequest) (*ApplyResult, error) {
+// compare makes the plan: what the definitions asked for change in those there are.
+func (e *engine) compare(definitions []*Definition, req ApplyRequest) (*ApplyResult, error) {
 	result := &ApplyResult{ETag: etag(e.definitions)}
 	if req.ETag != "" && req.ETag != result.ETag {
 		return nil, fmt.Errorf("%w: the definitions changed since the plan was made", ErrConflict)
 	}
-	wanted := make(map[string]bool, len(req.Flows))
-	for _, f := range req.Flows {
+	wanted := make(map[string]bool, len(definitions))
+	for _, f := range definitions {
 		if wanted[f.ID] {
 			return nil, fmt.Errorf("%w: flow %q is there twice", ErrInvalid, f.ID)
 		}
@@ -145,10 +125,17 @@ func (e *engine) plan(req ApplyRequest) (*ApplyResult, error) {
 func (e *engine) setUp(ctx context.Context, plan *ApplyResult) (sets map[string]*resource.Set, err error) {
 	sets = map[string]*resource.Set{}
 	for _, c := range plan.Changes {
-		if c.Type != Added && c.Type != Modified || c.Type == Modified && c.Old.ResourceKey == c.New.ResourceKey {
+		if c.Type != Added && c.Type != Modified {
 			continue
 		}
-		set, err := resource.Setup(ctx, c.New.Resources, e.shared)
+		flow, err := c.New.flow()
+		if err == nil && c.Type == Modified && c.Old.resourceKey() == flow.ResourceKey {
+			continue
+		}
+		var set *resource.Set
+		if err == nil {
+			set, err = e.resources(ctx, flow)
+		}
 		if err != nil {
 			for _, id := range slices.Backward(slices.Sorted(maps.Keys(sets))) {
 				err = errors.Join(append([]error{err}, sets[id].Teardown(ctx)...)...)
@@ -158,6 +145,23 @@ func (e *engine) setUp(ctx context.Context, plan *ApplyResult) (sets map[string]
 		sets[c.FlowID] = set
 	}
 	return sets, nil
+}
+
+// resources sets up a flow's own resources. Flows without any share one set.
+func (e *engine) resources(ctx context.Context, f *Flow) (*resource.Set, error) {
+	if len(f.Resources) == 0 {
+		return e.bare, nil
+	}
+	return resource.Setup(ctx, f.Resources, e.shared)
+}
+
+// resourceKey is the ResourceKey of the flow. One that is not understood has no resources.
+func (d *Definition) resourceKey() string {
+	f, err := d.flow()
+	if err != nil {
+		return ""
+	}
+	return f.ResourceKey
 }
 
 // carryOut makes a plan's changes.
@@ -184,10 +188,10 @@ func (e *engine) carryOut(plan *ApplyResult, sets map[string]*resource.Set, now 
 }
 
 // add makes a flow known that was not there, or no longer.
-func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
-	en := e.index.get(f.ID)
+func (e *engine) add(d *Definition, set *resource.Set, now flow.Instant) *entry {
+	en := e.index.get(d.ID)
 	if en == nil {
-		en = &entry{id: f.ID, shard: shardOf(f.ID)}
+		en = &entry{id: d.ID, shard: shardOf(d.ID)}
 		e.index.put(en)
 	}
 	if en.removing { // its last run is still on its way: it stays the flow's run
@@ -195,6 +199,10 @@ func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
 		e.pin(en)
 	} else {
 		// Run numbers go on where a deleted flow of that name ended: a run id is never used twice.
+		f, err := d.flow()
+		if err != nil {
+			f = broken
+		}
 		en.state = flow.State{Status: flow.Idle, Paused: f.Paused, RunCount: en.state.RunCount}
 		en.pausedAt = 0
 		if f.Paused {
@@ -206,8 +214,8 @@ func (e *engine) add(f *Flow, set *resource.Set, now flow.Instant) *entry {
 	e.orders++
 	en.order = e.orders
 	en.deleted = false
-	en.flow, en.resources = f, set
-	e.define(en)
+	en.flow, en.resources = d, set
+	e.storeDefinition(en)
 	e.schedule(en, en.cursor)
 	return en
 }
@@ -225,42 +233,46 @@ func beginning(f *Flow, now flow.Instant) flow.Instant {
 // pin keeps the definition that a flow's run goes by, for after a restart, since the flow gets another one.
 func (e *engine) pin(en *entry) {
 	if en.run != nil && !en.run.replaced.Swap(true) && e.Store.Durable() {
-		e.change(en.shard, key(pinnedKey, en.id), en.run.flow.Source)
+		e.change(en.shard, key(pinnedKey, en.id), en.run.definition.Source)
 	}
 }
 
 // replace gives a flow another definition. Its state stays; a fixed interval begins a new grid if its length changed.
-func (e *engine) replace(en *entry, f *Flow, set *resource.Set, now flow.Instant) {
+func (e *engine) replace(en *entry, d *Definition, set *resource.Set, now flow.Instant) {
 	e.definitions ^= en.flow.hash()
 	old := en.flow
 	e.pin(en)
-	e.trim(en, old.keepRuns(), f.keepRuns())
+	e.trim(en, old.keepRuns(), d.keepRuns())
 	if set != nil {
 		if en.run == nil || en.run.resources != en.resources { // else they go with the run
 			e.retire(en.resources)
 		}
 		en.resources = set
 	}
-	en.flow = f
-	if canonical(old.Schedule) != canonical(f.Schedule) {
+	en.flow = d
+	if old.schedule() != d.schedule() {
 		en.beginAnew(now)
 	}
-	e.define(en)
+	e.storeDefinition(en)
 	e.setDue(en, 0)
 	e.reschedule(en, now)
 }
 
-func canonical(s *schedule.Schedule) string {
-	if s == nil {
+// schedule is the schedule's canonical text; empty for none.
+func (d *Definition) schedule() string {
+	s, err := d.Schedule()
+	if err != nil || s == nil {
 		return ""
 	}
 	return s.Canonical()
 }
 
-// define stores a flow's definition.
-func (e *engine) define(en *entry) {
+// storeDefinition stores a flow's definition.
+func (e *engine) storeDefinition(en *entry) {
 	e.definitions ^= en.flow.hash()
-	e.change(en.shard, key(definitionKey, en.id), marshal(&storev1.DefinitionRecord{Source: en.flow.Source, Origin: uint32(en.flow.Origin)}))
+	e.change(en.shard, key(definitionKey, en.id), marshal(&storev1.DefinitionRecord{
+		Source: en.flow.Source, Origin: uint32(en.flow.Origin), Resources: en.resources != e.bare,
+	}))
 	e.touch(en)
 }
 
@@ -272,7 +284,8 @@ func (e *engine) remove(en *entry) {
 	en.removing, en.deleted = false, true
 	e.setDue(en, 0)
 	e.unwait(en)
-	for n := en.state.RunCount; n > 0 && n+en.flow.keepRuns() > en.state.RunCount; n-- {
+	keep := e.plan(en).keepRuns()
+	for n := en.state.RunCount; n > 0 && n+keep > en.state.RunCount; n-- {
 		e.change(en.shard, historyKeyOf(en.id, n), nil)
 	}
 	e.retire(en.resources)
@@ -287,14 +300,14 @@ func (e *engine) remove(en *entry) {
 			e.index.remove(oldest.id)
 			e.change(oldest.shard, key(stateKey, oldest.id), nil)
 			e.horizon.Store(max(e.horizon.Load(), oldest.published.Load().Revision))
-			e.change(0, key(metaKey, "horizon"), []byte(etag(e.horizon.Load())))
+			e.change(0, key(metaKey, horizonID), []byte(etag(e.horizon.Load())))
 		}
 	}
 }
 
 // retire tears resources down that nobody uses any more, beside the engine.
 func (e *engine) retire(set *resource.Set) {
-	if set == nil {
+	if set == nil || set == e.bare {
 		return
 	}
 	e.teardowns.Go(func() {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/schedulerd/schedulerd/internal/core/flow"
@@ -78,7 +79,7 @@ func (r *Running) Trigger(ctx context.Context, req TriggerRequest) (*Run, uint64
 	}
 	// A flow that is published as running or tripped refuses at once: that state was true at some time during this call.
 	if info := en.published.Load(); req.RequestID == "" {
-		if _, _, err := flow.Apply(info.State, info.Flow.Backoff, flow.Event{Kind: flow.Trigger}); err != nil {
+		if _, _, err := flow.Apply(info.State, flow.Policy{}, flow.Event{Kind: flow.Trigger}); err != nil {
 			return nil, 0, refusal(err, info)
 		}
 	}
@@ -105,7 +106,10 @@ func (r *Running) Trigger(ctx context.Context, req TriggerRequest) (*Run, uint64
 // run starts the run, refuses it, or waits for a slot.
 func (c *triggerCall) run(e *engine, now flow.Instant) {
 	en := c.entry
-	state, _, err := flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Trigger, Now: now})
+	state, _, err := flow.Apply(en.state, flow.Policy{}, flow.Event{Kind: flow.Trigger, Now: now})
+	if err == nil {
+		_, err = en.flow.flow()
+	}
 	switch {
 	case e.halted != nil:
 		c.refuse(e, e.halted)
@@ -113,6 +117,8 @@ func (c *triggerCall) run(e *engine, now flow.Instant) {
 		c.refuse(e, ErrStopping)
 	case en.deleted || en.removing:
 		c.refuse(e, &FlowError{Err: ErrFlowNotFound, Flow: en.id})
+	case errors.Is(err, ErrBroken):
+		c.refuse(e, err)
 	case err != nil:
 		e.answer(en, func() { c.refuse(e, refusal(err, en.published.Load())) })
 	case e.running >= e.MaxConcurrentRuns && c.wait:
@@ -195,7 +201,7 @@ func (r *Running) alter(ctx context.Context, id, requestID string, digest uint64
 // Reset clears a flow's failures and wakes its schedule.
 func (r *Running) Reset(ctx context.Context, id, requestID string) (*Info, error) {
 	req, err := r.alter(ctx, id, requestID, digestOf("Reset", id), func(e *engine, en *entry, now flow.Instant) (uint64, error) {
-		en.state, _, _ = flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Reset, Now: now})
+		en.state, _, _ = flow.Apply(en.state, flow.Policy{}, flow.Event{Kind: flow.Reset, Now: now})
 		e.touch(en)
 		e.reschedule(en, now)
 		return 0, nil
@@ -239,7 +245,7 @@ func (r *Running) Cancel(ctx context.Context, id, only, requestID string) (*Info
 func (r *Running) Pause(ctx context.Context, id, requestID string) (*Info, error) {
 	req, err := r.alter(ctx, id, requestID, digestOf("Pause", id), func(e *engine, en *entry, now flow.Instant) (uint64, error) {
 		if !en.state.Paused {
-			en.state, _, _ = flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Pause, Now: now})
+			en.state, _, _ = flow.Apply(en.state, flow.Policy{}, flow.Event{Kind: flow.Pause, Now: now})
 			en.pausedAt = now
 			e.touch(en)
 		}
@@ -262,11 +268,12 @@ func (r *Running) Resume(ctx context.Context, id string, mode CatchUpMode, reque
 // resume ends a pause. Fire times were counted as PAUSED when they came; those that now run after all are taken back out of the count,
 // so that each has run or is counted, once.
 func (e *engine) resume(en *entry, mode CatchUpMode, now flow.Instant) {
-	setDefault(&mode, en.flow.OnResume)
+	f := e.plan(en)
+	setDefault(&mode, f.OnResume)
 	setDefault(&mode, CatchUpSkip)
-	policy := en.flow.CatchUp.withDefaults()
+	policy := f.CatchUp.withDefaults()
 	policy.Mode = mode
-	en.state, _, _ = flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Resume, Now: now})
+	en.state, _, _ = flow.Apply(en.state, flow.Policy{}, flow.Event{Kind: flow.Resume, Now: now})
 	e.touch(en)
 	if mode != CatchUpSkip && en.state.Status != flow.Tripped {
 		first, _ := e.next(en, en.pausedAt)

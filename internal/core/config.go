@@ -19,8 +19,15 @@ type Config struct {
 	Grace             time.Duration          // how long runs may take to finish at a stop; default 30 s
 	KillTime          time.Duration          // how long cancelled runs may take to end at a stop; default 5 s
 	Logger            *slog.Logger           // default: discarded
-	// Compile turns the source of a stored definition into a flow. Needed only if flows come from the store or over the API.
+	// Compile turns the source of a stored definition into a flow, or into the shape that it shares with others: see Flow.Shape. It is
+	// called when the flow is first needed, by any goroutine. Needed only if flows come from the store or over the API.
 	Compile func(source []byte, origin Origin) (*Flow, error)
+	// Basis names what the meaning of definitions depends on, beside themselves: the version of the program and of the time zones. A
+	// start takes next fire times from the store; when the Basis has changed they are computed anew soon after it.
+	Basis string
+	// Describe reads what Flow.Shape leaves out from a source. It is quick: lists and filters call it for each flow. Nil: flows are
+	// kept whole, and Compile gives them whole.
+	Describe func(source []byte) (Description, error)
 	// BeforeResume is called at a start for each run that a crash interrupted, before its flow may run again: the place to end what
 	// it left behind.
 	BeforeResume func(runID string)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/schedule"
 )
 
 // fireDue acts on the fire times that have come, up to a slice of them, and reports whether there are more.
@@ -19,12 +20,17 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 		if e.full() {
 			return false // the end of the commit wakes the loop
 		}
-		if now.Sub(en.dueAt) > missedAfter {
+		s := e.plan(en).Schedule
+		switch {
+		case s == nil:
+			e.setDue(en, 0) // it is not understood any more
+		case now.Sub(en.dueAt) > missedAfter:
 			e.catchUp(en, now)
 			e.nextBacklog(en, now)
-		} else {
-			e.tick(en, en.nextFire, now)
-			e.schedule(en, en.nextFire)
+		default:
+			fire := en.nextFire
+			e.tick(en, fire, now)
+			e.schedule(en, fire)
 		}
 	}
 	return true
@@ -51,7 +57,11 @@ func (e *engine) tick(en *entry, fire, now flow.Instant) {
 
 // dispatch starts a run for a fire time, counts it, or lets it wait for a slot. It reports whether the fire time is settled.
 func (e *engine) dispatch(en *entry, event flow.Event) (settled bool) {
-	state, effect, _ := flow.Apply(en.state, en.flow.Backoff, event)
+	f := e.plan(en)
+	if f == broken {
+		return false
+	}
+	state, effect, _ := flow.Apply(en.state, f.Backoff, event)
 	if effect == flow.Start && e.running >= e.MaxConcurrentRuns {
 		en.waiting = &waiter{entry: en, since: event.FireTime, catchUp: event.CatchUp}
 		e.waiting.add(en.waiting)
@@ -77,7 +87,7 @@ func (e *engine) skip(en *entry, fire flow.Instant, reason flow.SkipReason, coun
 	if count == 0 {
 		return
 	}
-	state, _, _ := flow.Apply(en.state, en.flow.Backoff, flow.Event{Kind: flow.Skip, Now: now, Reason: reason, Count: count})
+	state, _, _ := flow.Apply(en.state, flow.Policy{}, flow.Event{Kind: flow.Skip, Now: now, Reason: reason, Count: count})
 	e.countSkips(en.state, state)
 	en.state = state
 	en.cursor = max(en.cursor, fire)
@@ -138,8 +148,11 @@ func (e *engine) schedule(en *entry, after flow.Instant) {
 
 // next is a flow's first fire time after the given one; 0 if there is none.
 func (e *engine) next(en *entry, after flow.Instant) (flow.Instant, error) {
-	s := en.flow.Schedule
-	if s == nil || s.Manual() || en.deleted {
+	if en.deleted {
+		return 0, nil
+	}
+	s := e.plan(en).Schedule
+	if s == nil || s.Manual() {
 		return 0, nil
 	}
 	t := s.Next(after.Time(), en.anchors())
@@ -162,17 +175,19 @@ func (e *engine) next(en *entry, after flow.Instant) (flow.Instant, error) {
 
 // setDue puts fire into the queue as the flow's next fire time; 0 takes the flow out of it.
 func (e *engine) setDue(en *entry, fire flow.Instant) {
-	en.nextFire = fire
+	en.nextFire, en.dueAt = fire, fire
 	if fire == 0 {
 		e.due.remove(en)
 		return
 	}
-	en.dueAt = fire
-	if j := en.flow.Schedule.Jitter(); j > 0 {
+	if j := e.plan(en).Schedule.Jitter(); j > 0 {
 		en.dueAt = fire.Add(time.Duration(e.Random() * float64(j)))
 	}
 	e.due.fix(en)
 }
+
+// interval reports whether a flow's schedule, which may be none, is a fixed interval.
+func interval(s *schedule.Schedule) bool { return s != nil && s.Interval() }
 
 // lastInstant is the last that fits into a flow.Instant.
 var lastInstant = flow.Instant(math.MaxInt64).Time()
@@ -180,7 +195,7 @@ var lastInstant = flow.Instant(math.MaxInt64).Time()
 // reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is about
 // to be acted on or held up by its jitter, unless it moves to the end of a backoff window.
 func (e *engine) reschedule(en *entry, now flow.Instant) {
-	if en.nextFire != 0 && en.nextFire <= now && !(en.state.Status == flow.Backoff && en.flow.Schedule.Interval()) {
+	if en.nextFire != 0 && en.nextFire <= now && !(en.state.Status == flow.Backoff && interval(e.plan(en).Schedule)) {
 		return
 	}
 	en.scheduleError = ""
@@ -190,7 +205,7 @@ func (e *engine) reschedule(en *entry, now flow.Instant) {
 // catchUp settles the fire times of a flow that were missed, from its next one up to now, by its policy: they are counted or in the
 // backlog then.
 func (e *engine) catchUp(en *entry, now flow.Instant) {
-	policy := en.flow.CatchUp.withDefaults()
+	policy := e.plan(en).CatchUp.withDefaults()
 	reason := flow.SkipOutage
 	switch {
 	case en.state.Paused:
@@ -292,18 +307,18 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 	}
 	shift(&en.state.NextEligible)
 	e.touch(en)
-	s := en.flow.Schedule
+	s := e.plan(en).Schedule
 	if s == nil {
 		return
 	}
-	interval, counts := s.Interval(), s.FixedDelay()
+	fixed, counts := s.Interval(), s.FixedDelay()
 	_, once := s.Once() // it never comes a second time
-	if interval || counts {
+	if fixed || counts {
 		shift(&en.state.LastFinish)
 	}
 	waiting := e.unwait(en)
 	switch {
-	case interval:
+	case fixed:
 		shift(&en.anchor)
 		shift(&en.cursor)
 		shift(&en.pausedAt)
@@ -334,7 +349,8 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 // setBackMeanwhile finds out whether the wall clock was set back while the engine was down, as far as the flow can tell: it remembers
 // what is still to come.
 func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
-	s := en.flow.Schedule
+	f := e.plan(en)
+	s := f.Schedule
 	once := false
 	if s != nil {
 		_, once = s.Once()
@@ -352,6 +368,6 @@ func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
 	case en.cursor.Sub(now) > wrongTime:
 		en.cursor = now
 	}
-	policy := en.flow.Backoff
+	policy := f.Backoff
 	en.state.NextEligible = min(en.state.NextEligible, now.Add(max(policy.MaxDelay, policy.RetryAfterTrip)))
 }

@@ -21,9 +21,11 @@ type engine struct {
 	Config
 	log      *slog.Logger
 	instance string
+	basis    string // that the stored next fire times were computed on
 	fencing  uint64
 	session  store.Session
 	shared   *resource.Set
+	bare     *resource.Set // of all flows without resources of their own
 	index    *index
 	hub      *hub
 	inbox    *inbox

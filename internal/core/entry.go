@@ -14,7 +14,7 @@ import (
 
 // entry is a flow in the engine. Only the engine's goroutine touches it, but for published.
 type entry struct {
-	flow      *Flow
+	flow      *Definition
 	id        string
 	shard     store.Shard
 	order     int // in which flows were added: resources are torn down the other way round

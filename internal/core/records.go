@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -35,6 +36,8 @@ const (
 	requestKey    = "q/"
 	pinnedKey     = "p/" // the definition that a run goes by whose flow has another one now
 	metaKey       = "m/"
+	basisID       = "basis"   // see Config.Basis
+	horizonID     = "horizon" // deletions up to that revision may be forgotten
 )
 
 func key(kind, id string) []byte {
@@ -78,7 +81,13 @@ func (en *entry) fill(r *storev1.StateRecord, revision uint64) {
 		LastRun: int64(s.LastRun), LastFinish: int64(s.LastFinish), LastDuration: int64(s.LastDuration),
 		LastOutcome: uint32(s.LastOutcome), LastError: s.LastError, Streak: s.Streak, NextEligible: int64(s.NextEligible),
 		Anchor: int64(en.anchor), Cursor: int64(en.cursor), PausedAt: int64(en.pausedAt),
-		Revision: revision, Deleted: en.deleted, Changes: en.changes,
+		Revision: revision, Deleted: en.deleted, Changes: en.changes, NextFire: int64(en.nextFire), Unscheduled: en.scheduleError != "",
+	}
+	if en.dueAt != en.nextFire {
+		r.Due = int64(en.dueAt)
+	}
+	if w := en.waiting; w != nil && !w.catchUp {
+		r.NextFire, r.Due = int64(w.since), 0 // it has not run yet
 	}
 	if s.Skipped != ([flow.SkipReasons]uint64{}) {
 		r.Skipped = append(skipped, s.Skipped[:]...)
@@ -113,6 +122,7 @@ func (en *entry) restore(r *storev1.StateRecord) {
 	}
 	en.anchor, en.cursor, en.pausedAt = flow.Instant(r.Anchor), flow.Instant(r.Cursor), flow.Instant(r.PausedAt)
 	en.deleted, en.changes = r.Deleted, r.Changes
+	en.nextFire, en.dueAt = flow.Instant(r.NextFire), flow.Instant(cmp.Or(r.Due, r.NextFire))
 	for _, f := range r.Backlog {
 		en.backlog = append(en.backlog, flow.Instant(f))
 	}

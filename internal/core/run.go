@@ -15,21 +15,22 @@ import (
 
 // activeRun is a run on its way. It is also the run's journal.
 type activeRun struct {
-	engine    *engine
-	entry     *entry
-	flow      *Flow // the definition it began with
-	resources *resource.Set
-	id        string
-	number    uint64
-	params    map[string]any
-	resume    *workflow.Checkpoint
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	history   history
-	stored    atomic.Bool // an open-run record exists and has to be deleted
-	replaced  atomic.Bool // the flow's definition has changed since
-	launched  bool        // the engine's: its goroutine was started
-	current   Current     // the engine's
+	engine     *engine
+	entry      *entry
+	definition *Definition // it began with
+	flow       *Flow       // what that is compiled to
+	resources  *resource.Set
+	id         string
+	number     uint64
+	params     map[string]any
+	resume     *workflow.Checkpoint
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	history    history
+	stored     atomic.Bool // an open-run record exists and has to be deleted
+	replaced   atomic.Bool // the flow's definition has changed since
+	launched   bool        // the engine's: its goroutine was started
+	current    Current     // the engine's
 }
 
 // begin makes a flow's run; its goroutine starts once the start is durable. The flow's state says RUNNING already.
@@ -37,14 +38,14 @@ func (e *engine) begin(en *entry, params map[string]any, now flow.Instant) *acti
 	r := e.newRun(en, params)
 	r.current = Current{
 		ID: r.id, Number: r.number, Cause: en.state.Cause, FireTime: en.state.FireTime, Start: now,
-		State: en.flow.Workflow.Initial, StateTime: now, Attempt: 1,
+		State: r.flow.Workflow.Initial, StateTime: now, Attempt: 1,
 	}
 	if len(params) > 0 && e.Store.Durable() {
 		r.stored.Store(true)
 		e.change(en.shard, key(openRunKey, en.id), marshal(r.openRunRecord(nil)))
 	}
 	e.later(r.launch)
-	if s := en.flow.Schedule; s != nil && s.FixedDelay() {
+	if s := r.flow.Schedule; s != nil && s.FixedDelay() {
 		e.reschedule(en, now) // it counts from this run's end
 	}
 	return r
@@ -52,7 +53,7 @@ func (e *engine) begin(en *entry, params map[string]any, now flow.Instant) *acti
 
 func (e *engine) newRun(en *entry, params map[string]any) *activeRun {
 	r := &activeRun{
-		engine: e, entry: en, flow: en.flow, resources: en.resources, id: runID(en.id, en.state.RunCount),
+		engine: e, entry: en, definition: en.flow, flow: e.plan(en), resources: en.resources, id: runID(en.id, en.state.RunCount),
 		number: en.state.RunCount, params: params,
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
@@ -67,7 +68,7 @@ func (r *activeRun) launch() {
 	r.launched = true
 	// The engine may write current as soon as the goroutine runs, so what the goroutine needs of it is taken here.
 	identity := workflow.Identity{
-		FlowID: r.flow.ID, RunID: r.id, Number: r.number, Cause: r.current.Cause.String(),
+		FlowID: r.entry.id, RunID: r.id, Number: r.number, Cause: r.current.Cause.String(),
 		FireTime: r.current.FireTime.Time(), Start: r.current.Start.Time(),
 		Instance: r.engine.instance, Fencing: r.engine.fencing,
 	}
@@ -104,17 +105,21 @@ func (r *activeRun) main(identity workflow.Identity) {
 
 // execute runs the workflow. The workflow guards its tasks itself; a panic that gets here is a defect, and an error of this run.
 func (r *activeRun) execute(identity workflow.Identity) (end workflow.End) {
-	log := r.engine.log.With(slog.String("flow", r.flow.ID), slog.String("run", r.id))
+	log := r.engine.log.With(slog.String("flow", r.entry.id), slog.String("run", r.id))
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("a run panicked", "panic", p, "stack", string(debug.Stack()))
 			end = workflow.End{Outcome: workflow.Failed, Err: fmt.Errorf("panic: %v", p)}
 		}
 	}()
+	defaults, err := r.definition.Describe()
+	if err != nil {
+		return workflow.End{Outcome: workflow.Failed, Err: err}
+	}
 	output := r.engine.Output(r.id)
 	defer func() { output.End(outcomeOf(end.Outcome)) }()
 	return r.flow.Workflow.Run(r.ctx, &workflow.Run{
-		Identity: identity, Params: mergeParams(r.flow.Params, r.params), Resume: r.resume,
+		Identity: identity, Params: mergeParams(defaults.Params, r.params), Resume: r.resume,
 		Timeout: r.flow.Timeout, CompensationTimeout: r.flow.CompensationTimeout,
 		Resources: r.resources, Flows: r.engine.callee, Log: log, Output: output, Journal: r,
 	})
@@ -127,7 +132,15 @@ func (e *engine) callee(id string) (*workflow.Callee, error) {
 		return nil, err
 	}
 	info := en.published.Load()
-	return &workflow.Callee{Workflow: info.Flow.Workflow, Params: info.Flow.Params, Resources: info.resources}, nil
+	f, err := info.Flow.flow()
+	if err != nil {
+		return nil, err
+	}
+	defaults, err := info.Flow.Describe()
+	if err != nil {
+		return nil, err
+	}
+	return &workflow.Callee{Workflow: f.Workflow, Params: defaults.Params, Resources: info.resources}, nil
 }
 
 // mergeParams lays a trigger's parameters over the flow's own.
@@ -201,7 +214,8 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 	if end.Err != nil {
 		message = validText(clip(end.Err.Error(), maxErrorBytes))
 	}
-	state, _, err := flow.Apply(en.state, en.flow.Backoff, flow.Event{
+	f := e.plan(en)
+	state, _, err := flow.Apply(en.state, f.Backoff, flow.Event{
 		Kind: flow.Ended, Now: now, Outcome: outcome, Error: message, Random: 2*e.Random() - 1,
 	})
 	if err != nil {
@@ -236,7 +250,7 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 	}
 	if en.removing {
 		e.remove(en)
-	} else if s := en.flow.Schedule; s != nil && (s.FixedDelay() || s.Interval()) {
+	} else if s := f.Schedule; s != nil && (s.FixedDelay() || s.Interval()) {
 		e.reschedule(en, now) // it counts from the run's end, or its tick moves to the end of the backoff window
 	}
 	e.nextBacklog(en, now)
@@ -245,7 +259,7 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 
 // keep adds a run to those kept of its flow, and drops the one that is one too many.
 func (e *engine) keep(en *entry, run *Run) {
-	limit := en.flow.keepRuns()
+	limit := e.plan(en).keepRuns()
 	if limit == 0 {
 		return
 	}

@@ -23,7 +23,8 @@ type Running struct {
 	hurry        chan struct{} // closed: end the grace now
 	commitsEnded chan struct{}
 	giveUp       context.CancelFunc // ends the commit under way
-	done         chan struct{}      // closed when stopped
+	rechecking   sync.WaitGroup
+	done         chan struct{} // closed when stopped
 	result       *StopResult
 }
 
@@ -274,6 +275,7 @@ func (r *Running) stop(grace time.Duration) {
 		e.inbox.put(func(e *engine, _ flow.Instant) { e.halt(errStopped) })
 	})
 	<-e.over
+	r.rechecking.Wait()
 	close(e.sealed)
 	close(e.workers)
 	if last.Stop() {
@@ -319,9 +321,6 @@ func (r *Running) tearDown() (errs []error) {
 	e.inbox.put(func(e *engine, _ flow.Instant) { sets <- e.inOrder() })
 	ctx := context.Background() // each teardown has its own bound
 	for _, en := range slices.Backward(<-sets) {
-		if en.resources == nil {
-			continue
-		}
 		for _, err := range en.resources.Teardown(ctx) {
 			errs = append(errs, &FlowError{Err: err, Flow: en.id})
 		}
@@ -381,11 +380,13 @@ func (e *engine) runIDs() []string {
 	return ids
 }
 
-// inOrder is all flows in the order they were added.
+// inOrder is all flows with resources in the order they were added.
 func (e *engine) inOrder() []*entry {
 	var all []*entry
 	e.index.each(func(en *entry) bool {
-		all = append(all, en)
+		if en.resources != nil && en.resources != e.bare {
+			all = append(all, en)
+		}
 		return true
 	})
 	slices.SortStableFunc(all, func(a, b *entry) int { return cmp.Compare(a.order, b.order) })

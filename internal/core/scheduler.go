@@ -1,15 +1,12 @@
 package core
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-
-	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
@@ -81,6 +78,9 @@ func (s *Scheduler) Start(ctx context.Context) (*Running, error) {
 	}()
 	go e.loop()
 	go r.watchSession()
+	if e.basis != "" && e.Basis != "" && e.Basis != e.basis {
+		r.rechecking.Go(r.recheck)
+	}
 	return r.begun(ctx, begun)
 }
 
@@ -131,10 +131,6 @@ func open(ctx context.Context, config Config) (*engine, error) {
 
 // begins brings the engine to where it dispatches: the stored flows and the given ones, their resources, the runs a crash interrupted.
 func (e *engine) begins(ctx context.Context, flows []*Flow) (err error) {
-	loaded, err := e.load(ctx, flows)
-	if err != nil {
-		return err
-	}
 	if e.shared, err = resource.Setup(ctx, e.Shared, nil); err != nil {
 		return fmt.Errorf("shared resources: %w", err)
 	}
@@ -148,13 +144,28 @@ func (e *engine) begins(ctx context.Context, flows []*Flow) (err error) {
 		}
 		err = errors.Join(append([]error{err}, e.shared.Teardown(ctx)...)...)
 	}()
+	if e.bare, err = resource.Setup(ctx, nil, e.shared); err != nil {
+		return err
+	}
+	given := make([]*Definition, len(flows))
+	for i, f := range flows {
+		given[i] = e.defined(f)
+	}
+	loaded, err := e.load(ctx, given, e.now())
+	if err != nil {
+		return err
+	}
 	for _, l := range loaded {
-		set, err := resource.Setup(ctx, l.flow.Resources, e.shared)
-		if err != nil {
-			return &FlowError{Err: err, Flow: l.flow.ID}
+		l.set = e.bare
+		if f, err := l.definition.flow(); err == nil && len(f.Resources) > 0 {
+			if l.set, err = e.resources(ctx, f); err != nil {
+				return &FlowError{Err: err, Flow: l.definition.ID}
+			}
+			sets = append(sets, l.set)
 		}
-		sets = append(sets, set)
-		l.set = set
+	}
+	if e.basis == "" && e.Basis != "" {
+		e.change(0, key(metaKey, basisID), []byte(e.Basis))
 	}
 	now := e.now()
 	for _, l := range loaded {
@@ -164,215 +175,56 @@ func (e *engine) begins(ctx context.Context, flows []*Flow) (err error) {
 	slices.SortStableFunc(loaded, func(a, b *loadedFlow) int { return cmp.Compare(a.waits(), b.waits()) })
 	for _, l := range loaded {
 		if l.lost != nil {
-			r := l.old.run
+			r := l.entry.run
 			r.cancel(l.lost)
 			e.ended(r, workflow.End{Outcome: workflow.Lost, State: r.current.State, Err: l.lost}, now)
-		} else if l.old != nil {
-			e.nextBacklog(l.old, now)
+		} else if l.entry != nil {
+			e.nextBacklog(l.entry, now)
 		}
 	}
 	return nil
 }
 
-// loadedFlow is a flow at the start: its definition, and what the store knows of it.
-type loadedFlow struct {
-	flow *Flow
-	set  *resource.Set
-	old  *entry // as it was; nil: it is new
-	open *storev1.OpenRun
-	run  *storev1.OpenRunRecord
-	was  *Flow // its definition at the end of the life before, if that was another one
-	by   *Flow // the definition its open run goes by, if that is another one
-	lost error // why its open run cannot go on
-}
-
-// waits is the oldest missed fire time that shall still run.
-func (l *loadedFlow) waits() flow.Instant {
-	if l.old == nil || len(l.old.backlog) == 0 {
-		return 0
-	}
-	return l.old.backlog[0]
-}
-
-// load reads the store and lays the given flows over it. Flows that came from a file before and are not given any more go.
-func (e *engine) load(ctx context.Context, given []*Flow) ([]*loadedFlow, error) {
-	records := newLoad()
-	for shard := range store.Shard(Shards) {
-		if err := records.read(ctx, e.Store, shard); err != nil {
-			return nil, err
-		}
-	}
-	e.horizon.Store(records.horizon)
-	var out []*loadedFlow
-	add := func(f *Flow) error {
-		l := &loadedFlow{flow: f}
-		if record := records.states[f.ID]; record != nil {
-			l.old = &entry{id: f.ID, shard: shardOf(f.ID), flow: f}
-			l.old.restore(record)
-			l.open, l.run = record.Run, records.open[f.ID]
-			if d := records.definitions[f.ID]; d != nil && !bytes.Equal(d.Source, f.Source) {
-				l.was = e.earlier(f, d.Source)
-			}
-			if source := records.pinned[f.ID]; source != nil {
-				l.by = e.earlier(f, source)
-			} else {
-				l.by = l.was
-			}
-			delete(records.states, f.ID)
-		}
-		delete(records.definitions, f.ID)
-		out = append(out, l)
-		return nil
-	}
-	for _, f := range given {
-		if d := records.definitions[f.ID]; d != nil && Origin(d.Origin) == FromAPI && f.Origin == FromFile {
-			e.log.Warn("a flow that came over the API is now defined in a flows file", "flow", f.ID)
-		}
-		if err := add(f); err != nil {
-			return nil, err
-		}
-	}
-	for id, d := range records.definitions {
-		if Origin(d.Origin) == FromFile {
-			e.change(shardOf(id), key(definitionKey, id), nil)
-			continue // the state left without a definition becomes a tombstone below
-		}
-		f, err := e.Compile(d.Source, FromAPI)
-		if err == nil {
-			err = f.check()
-		}
-		if err != nil {
-			// One bad definition must not keep all others from running.
-			e.log.Error("a stored flow is not understood and left out", "flow", id, "error", err)
-			delete(records.states, id)
-			continue
-		}
-		if err := add(f); err != nil {
-			return nil, err
-		}
-	}
-	for id, record := range records.states {
-		en := &entry{id: id, shard: shardOf(id), flow: &Flow{ID: id}}
-		en.restore(record)
-		if !en.deleted {
-			en.deleted = true
-			e.touch(en)
-			e.change(en.shard, key(openRunKey, id), nil)
-			e.change(en.shard, key(pinnedKey, id), nil)
-			err := e.Store.Scan(ctx, en.shard, historyPrefix(id), false, func(key, _ []byte) bool {
-				e.change(en.shard, slices.Clone(key), nil)
-				return true
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
-		e.index.put(en)
-		en.published.Store(en.info(record.Revision))
-		e.tombstones = append(e.tombstones, en)
-	}
-	e.restoreRequests(records.requests)
-	return out, nil
-}
-
-// earlier compiles a definition that a flow had before; nil if it is no longer understood.
-func (e *engine) earlier(f *Flow, source []byte) *Flow {
-	was, err := e.Compile(source, f.Origin)
-	if err != nil {
-		e.log.Warn("the definition that a flow had before is no longer understood; the present one takes its place", "flow", f.ID, "error", err)
-		return nil
-	}
-	return was
-}
-
-// load is what the store holds, by flow.
-type load struct {
-	definitions map[string]*storev1.DefinitionRecord
-	states      map[string]*storev1.StateRecord
-	open        map[string]*storev1.OpenRunRecord
-	pinned      map[string][]byte
-	requests    map[string]*storev1.RequestRecord
-	horizon     uint64
-}
-
-func newLoad() *load {
-	return &load{
-		definitions: map[string]*storev1.DefinitionRecord{}, states: map[string]*storev1.StateRecord{},
-		open: map[string]*storev1.OpenRunRecord{}, pinned: map[string][]byte{}, requests: map[string]*storev1.RequestRecord{},
-	}
-}
-
-// read takes in a shard.
-func (l *load) read(ctx context.Context, s store.Store, shard store.Shard) error {
-	var fault error
-	scan := func(kind string, take func(id string, value []byte) error) error {
-		err := s.Scan(ctx, shard, []byte(kind), false, func(key, value []byte) bool {
-			id := string(key[len(kind):])
-			if err := take(id, value); err != nil {
-				fault = fmt.Errorf("record %s%s: %w: %w", kind, id, store.ErrCorrupt, err)
-			}
-			return fault == nil
-		})
-		return errors.Join(err, fault)
-	}
-	return errors.Join(
-		scan(definitionKey, into(l.definitions)), scan(stateKey, into(l.states)), scan(openRunKey, into(l.open)),
-		scan(requestKey, into(l.requests)),
-		scan(pinnedKey, func(id string, value []byte) error {
-			l.pinned[id] = append([]byte(nil), value...)
-			return nil
-		}),
-		scan(metaKey, func(id string, value []byte) error {
-			_, err := fmt.Sscanf(string(value), "%x", &l.horizon)
-			return err
-		}),
-	)
-}
-
-// into decodes records into a map.
-func into[T any, M interface {
-	*T
-	proto.Message
-}](m map[string]M,
-) func(id string, value []byte) error {
-	return func(id string, value []byte) error {
-		record := M(new(T))
-		m[id] = record
-		return proto.Unmarshal(value, record)
-	}
-}
-
 // revive makes a loaded flow live: its state as it was, its missed fire times counted or in the backlog, its run resumed or about to be
 // lost.
 func (e *engine) revive(l *loadedFlow, now flow.Instant) {
-	if l.old == nil || l.old.deleted {
-		if l.old != nil {
-			e.index.put(l.old)
+	if l.entry == nil || l.entry.deleted {
+		if l.entry != nil {
+			e.index.put(l.entry)
 		}
-		e.add(l.flow, l.set, now)
+		e.add(l.definition, l.set, now)
 		return
 	}
-	en := l.old
+	en := l.entry
 	en.resources = l.set
 	e.orders++
 	en.order = e.orders
-	e.index.put(en)
-	e.flows.Add(1)
-	e.define(en)
-	if l.was != nil {
-		e.trim(en, l.was.keepRuns(), l.flow.keepRuns())
+	en.nextFire, en.dueAt = 0, 0 // computed anew
+	e.enter(en)
+	if l.changed {
+		e.definitions ^= en.flow.hash() // storeDefinition adds it again
+		e.storeDefinition(en)
 	}
-	if l.was != nil && canonical(l.was.Schedule) != canonical(l.flow.Schedule) {
+	if l.was != nil {
+		e.trim(en, l.was.keepRuns(), l.definition.keepRuns())
+	}
+	if l.was != nil && l.was.schedule() != l.definition.schedule() {
 		// What was missed was missed by the schedule of that time.
 		en.flow = l.was
 		e.catchUpAfter(en, now)
 		e.setDue(en, 0)
-		en.flow = l.flow
+		en.flow = l.definition
 		en.beginAnew(now)
 	}
 	e.catchUpAfter(en, now)
 	if l.open != nil {
 		e.recover(en, l, now)
+	}
+	if l.unscheduled {
+		e.touch(en)
+	}
+	if en.touched == nil {
+		en.published.Store(en.info(l.revision))
 	}
 }
 
@@ -385,12 +237,22 @@ func (e *engine) catchUpAfter(en *entry, now flow.Instant) {
 	}
 }
 
+// enter makes a stored flow known.
+func (e *engine) enter(en *entry) {
+	e.index.put(en)
+	e.flows.Add(1)
+	e.definitions ^= en.flow.hash()
+	if en.nextFire != 0 {
+		e.due.fix(en)
+	}
+}
+
 // recover brings back the run that a crash interrupted, to go on or to end as lost. Either way no flow stays RUNNING without a run.
 func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 	o := l.open
 	r := e.newRun(en, l.run.GetParams().AsMap())
 	if l.by != nil {
-		r.flow = l.by
+		r.definition, r.flow = l.by, l.by.compiled.Load()
 		r.replaced.Store(true)
 		e.change(en.shard, key(pinnedKey, en.id), l.by.Source)
 	}
@@ -406,7 +268,9 @@ func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 		r.resume = &workflow.Checkpoint{} // it crashed in its first state
 	}
 	switch at := r.resume.State; {
-	case en.flow.OnCrash == CrashFail:
+	case r.flow == broken:
+		_, l.lost = en.flow.flow()
+	case e.plan(en).OnCrash == CrashFail:
 		l.lost = errors.New("the scheduler ended while the run was on its way")
 	case at != "" && r.flow.Workflow.States[at] == nil && r.flow.Workflow.Exits[at] == nil:
 		l.lost = fmt.Errorf("the scheduler ended while the run was in state %q, which its workflow no longer has", r.resume.State)
@@ -427,7 +291,7 @@ func (e *engine) restoreRequests(records map[string]*storev1.RequestRecord) {
 	for id, record := range records {
 		r := &request{id: id, digest: record.Digest, at: flow.Instant(record.Time), run: record.Run, done: true}
 		if record.FlowId != "" {
-			en := &entry{id: record.FlowId, shard: shardOf(record.FlowId), flow: &Flow{ID: record.FlowId}}
+			en := &entry{id: record.FlowId, shard: shardOf(record.FlowId), flow: &Definition{ID: record.FlowId}}
 			en.restore(record.State)
 			r.entry = en
 			r.info = en.info(record.Revision)
@@ -443,5 +307,4 @@ func (e *engine) restoreRequests(records map[string]*storev1.RequestRecord) {
 		e.requests.byID[id] = r
 		e.requests.order = append(e.requests.order, r)
 	}
-	sortByTime(e.requests.order)
 }

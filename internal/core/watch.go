@@ -275,12 +275,19 @@ func (f *filter) matches(info *Info) bool {
 	if !f.named(info) {
 		return false
 	}
+	if len(f.statuses) > 0 && !slices.Contains(f.statuses, info.Status) {
+		return false
+	}
+	if len(f.labels) == 0 {
+		return true
+	}
+	labels := info.Flow.Labels()
 	for k, v := range f.labels {
-		if have, ok := info.Flow.Labels[k]; !ok || v != "" && have != v {
+		if have, ok := labels[k]; !ok || v != "" && have != v {
 			return false
 		}
 	}
-	return len(f.statuses) == 0 || slices.Contains(f.statuses, info.Status)
+	return true
 }
 
 // named reports whether the flow is among those asked for by id.

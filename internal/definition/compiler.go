@@ -15,13 +15,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Compiler turns definitions into flows. It holds nothing but the kinds it knows and is safe for concurrent use.
+// Compiler turns definitions into flows. It knows the kinds of task and resource, and which flows in use share a shape: see
+// core.Flow.Shape. It is safe for concurrent use.
 type Compiler struct {
-	kinds *task.Registry
+	kinds  *task.Registry
+	shapes shapes
 }
 
 // New makes a compiler of the kinds of task and resource that a process has.
-func New(kinds *task.Registry) *Compiler { return &Compiler{kinds} }
+func New(kinds *task.Registry) *Compiler { return &Compiler{kinds: kinds} }
 
 // Options say what a compilation needs to know beside the definitions.
 type Options struct {
@@ -97,8 +99,12 @@ func (c *Compiler) CompileFlow(f *schedulerdv1.Flow, o Options) (*core.Flow, fau
 	return compiled, faults
 }
 
-// CompileSource compiles the source of a flow that was created before: see core.Flow.Source.
+// CompileSource compiles the source of a flow that was created before: see core.Flow.Source. It gives the flow, or its shape alone if
+// flows in use share it.
 func (c *Compiler) CompileSource(source []byte, o Options) (*core.Flow, error) {
+	if shape := c.shapes.find(source, o); shape != nil {
+		return shape, nil
+	}
 	var f schedulerdv1.Flow
 	if err := proto.Unmarshal(source, &f); err != nil {
 		return nil, fmt.Errorf("the stored definition cannot be read: %w", err)
@@ -108,14 +114,17 @@ func (c *Compiler) CompileSource(source []byte, o Options) (*core.Flow, error) {
 	if err := faults.Err(); err != nil {
 		return nil, fmt.Errorf("the definition of flow %s is wrong: %w", f.GetId(), err)
 	}
+	if compiled.Shape != nil {
+		return compiled.Shape, nil
+	}
 	return compiled, nil
 }
 
-// Source is the definition that a compiled flow was made of.
-func Source(f *core.Flow) (*schedulerdv1.Flow, error) {
+// Source is the definition that a flow was made of.
+func Source(d *core.Definition) (*schedulerdv1.Flow, error) {
 	var source schedulerdv1.Flow
-	if err := proto.Unmarshal(f.Source, &source); err != nil {
-		return nil, fmt.Errorf("the definition of flow %s cannot be read: %w", f.ID, err)
+	if err := proto.Unmarshal(d.Source, &source); err != nil {
+		return nil, fmt.Errorf("the definition of flow %s cannot be read: %w", d.ID, err)
 	}
 	return &source, nil
 }
@@ -130,6 +139,8 @@ type compilation struct {
 	faults  *fault.List
 	rules   fault.List // the faults that the message's own rules found
 	calls   []callSite
+	// personal is set when something compiled depends on the flow's id.
+	personal bool
 }
 
 // flow compiles the flow at path.
@@ -173,7 +184,12 @@ func (c *Compiler) flow(path string, f *schedulerdv1.Flow, o Options, faults *fa
 	if f.KeepRuns != nil && f.GetKeepRuns() == 0 {
 		compiled.KeepRuns = -1 // core's word for none
 	}
+	personalSchedule := x.personal
+	x.personal = false
 	compiled.Workflow = x.work(path, f)
+	if len(own) == 0 {
+		c.shapes.share(compiled, personalSchedule, x.personal, o)
+	}
 	*faults = append(*faults, x.distinct(own)...)
 	return compiled, x.calls
 }

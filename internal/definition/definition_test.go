@@ -66,7 +66,7 @@ func TestDefaults(t *testing.T) {
 	if step.Retry != nil || step.Timeout != 0 || step.Target != "" || step.Action != nil {
 		t.Errorf("%+v", step)
 	}
-	source, err := definition.Source(f)
+	source, err := definition.Source(core.Define(f))
 	if err != nil || source.GetId() != "hello" || source.GetTask().GetLog().GetMessage() != "hi" {
 		t.Errorf("%v, %v", source, err)
 	}
@@ -409,7 +409,7 @@ func TestStoredSource(t *testing.T) {
 	c := definition.New(tasktest.Registry())
 	f := one(t, `flows: [{id: x, schedule: {once: {at: 2027-06-01T00:00:00Z}}, task: {log: {message: hi}}}]`)
 	again, err := c.CompileSource(f.Source, definition.Options{Now: now.AddDate(5, 0, 0), Origin: core.FromAPI})
-	if err != nil || again.ID != "x" || again.Origin != core.FromAPI {
+	if err != nil || again.Schedule.Canonical() != f.Schedule.Canonical() || again.Workflow == nil {
 		t.Errorf("%+v, %v", again, err)
 	}
 	if _, err := c.CompileSource([]byte{0xff}, definition.Options{}); err == nil {
@@ -422,7 +422,7 @@ func TestStoredSource(t *testing.T) {
 	if _, err := c.CompileSource(wrong, definition.Options{}); err == nil || err.Error() != "the definition of flow x is wrong: needs one of workflow, timers and task" {
 		t.Errorf("%v", err)
 	}
-	if _, err := definition.Source(&core.Flow{ID: "x", Source: []byte{0xff}}); err == nil {
+	if _, err := definition.Source(core.Define(&core.Flow{ID: "x", Source: []byte{0xff}})); err == nil {
 		t.Error("nonsense is a source")
 	}
 }

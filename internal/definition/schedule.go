@@ -2,12 +2,16 @@ package definition
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	schedulerdv1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
+	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/schedule"
 	"github.com/schedulerd/schedulerd/internal/fault"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -64,6 +68,23 @@ func instant(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
+// ScheduleText says when a flow is due, from its source: one that was not compiled yet needs not be for that.
+func ScheduleText(d *core.Definition) (string, error) {
+	var f schedulerdv1.Flow
+	if err := proto.Unmarshal(filtered(d.Source, func(field protowire.Number) bool { return field == scheduleField }), &f); err != nil {
+		return "", fmt.Errorf("the definition of flow %s cannot be read: %w", d.ID, err)
+	}
+	if f.GetSchedule() == nil {
+		return "manual", nil
+	}
+	compiled, err := schedule.Compile(ScheduleSpec(f.GetSchedule()), schedule.Options{FlowID: d.ID, AllowPast: true})
+	if err != nil {
+		return "", err
+	}
+	text, _ := compiled.Describe(time.Time{})
+	return text, nil
+}
+
 // CompileSchedule compiles a schedule by itself, for a flow with an id; see schedule.Options for now.
 func CompileSchedule(s *schedulerdv1.Schedule, flowID string, now time.Time) (*schedule.Schedule, fault.List) {
 	var rules fault.List
@@ -83,6 +104,7 @@ func (x *compilation) schedule(path string, s *schedulerdv1.Schedule) *schedule.
 }
 
 func (x *compilation) compileSchedule(path string, s *schedulerdv1.Schedule, flowID string, now time.Time) *schedule.Schedule {
+	x.personal = x.personal || DependsOnFlow(s)
 	compiled, err := schedule.Compile(ScheduleSpec(s), schedule.Options{FlowID: flowID, Now: now, AllowPast: now.IsZero()})
 	for _, err := range each(err) {
 		f := fault.Fault{Field: path, Offset: -1, Message: err.Error()}

@@ -89,7 +89,8 @@ func (s *Server) reload(ctx context.Context) ([]core.DefinitionChange, error) {
 			if err != nil || info.Flow.Origin == core.FromFile { // those of files are all in the files
 				return nil, false
 			}
-			return info.Flow.Workflow.Calls(), true
+			calls, err := info.Flow.Calls()
+			return calls, err == nil
 		})
 	if err != nil {
 		return nil, err

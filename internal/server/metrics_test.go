@@ -137,7 +137,7 @@ func TestFlowsAreCounted(t *testing.T) {
 		list: func(o core.ListOptions) ([]*core.Info, bool, uint64) {
 			lists++
 			info := func(id string, s flow.Status, paused bool) *core.Info {
-				return &core.Info{Flow: &core.Flow{ID: id}, State: flow.State{Status: s, Paused: paused}}
+				return &core.Info{Flow: core.Define(&core.Flow{ID: id}), State: flow.State{Status: s, Paused: paused}}
 			}
 			if o.After == "" {
 				return []*core.Info{info("a", flow.Idle, true), info("b", flow.Tripped, false)}, true, 0

@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
+	"github.com/schedulerd/schedulerd/internal/core/schedule"
 	"github.com/schedulerd/schedulerd/internal/core/store"
 	"github.com/schedulerd/schedulerd/internal/definition"
 	"github.com/schedulerd/schedulerd/internal/runlog"
@@ -139,7 +140,7 @@ func (s *Server) openData() (*data, error) {
 		return &data{store: memory}, nil
 	}
 	disk, err := pebble.Open(pebble.Options{
-		Dir:           filepath.Join(dir, "store"),
+		Dir:           filepath.Join(dir, storeDir),
 		CacheBytes:    s.options.CacheSize,
 		MemtableBytes: s.options.MemtableSize,
 		Logger:        s.log.With("part", "store"),
@@ -148,7 +149,7 @@ func (s *Server) openData() (*data, error) {
 		return nil, of{ErrStore, err}
 	}
 	s.onStop("store", disk.Close)
-	logs, err := runlog.Open(runlog.Options{Dir: filepath.Join(dir, "output")})
+	logs, err := runlog.Open(runlog.Options{Dir: filepath.Join(dir, outputDir)})
 	if err != nil {
 		return nil, of{ErrStore, err}
 	}
@@ -311,6 +312,8 @@ func (s *Server) schedule(ctx context.Context, kept *data) error {
 		KillTime:          s.options.KillTime,
 		Logger:            s.log,
 		Observer:          s.metrics.engine,
+		Basis:             s.options.Version + " tzdata " + schedule.TZDataVersion(),
+		Describe:          definition.Describe,
 		Compile: func(source []byte, origin core.Origin) (*core.Flow, error) {
 			return s.compiler.CompileSource(source, definition.Options{
 				Shared:    s.files.Kinds,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +84,8 @@ func (s *Service) check(scheduler Scheduler, sources []*pb.FlowsSource) (*manife
 			if err != nil {
 				return nil, false
 			}
-			return info.Flow.Workflow.Calls(), true
+			calls, err := info.Flow.Calls()
+			return calls, err == nil
 		},
 		Shared:    s.config.SharedKinds,
 		AllowExec: true, // ApplyFlows refuses by itself, with another code
@@ -260,7 +260,7 @@ func (s *Service) previewed(r *pb.PreviewRequest, from time.Time) (previewed, er
 		if len(faults) > 0 {
 			return previewed{}, invalidRequest(violations("schedule", faults))
 		}
-		return previewed{compiled, schedule.Anchors{Start: from}, unsaved.GetTimeZone(), ofFlow(unsaved)}, nil
+		return previewed{compiled, schedule.Anchors{Start: from}, unsaved.GetTimeZone(), definition.DependsOnFlow(unsaved)}, nil
 	}
 	scheduler, err := s.attached()
 	if err != nil {
@@ -275,12 +275,11 @@ func (s *Service) previewed(r *pb.PreviewRequest, from time.Time) (previewed, er
 		return previewed{}, err
 	}
 	anchors := schedule.Anchors{Start: info.Anchor.Time(), Ended: info.LastFinish.Time()}
-	return previewed{info.Flow.Schedule, anchors, written.GetSchedule().GetTimeZone(), false}, nil
-}
-
-// ofFlow reports whether a schedule's fire times differ from flow to flow.
-func ofFlow(s *pb.Schedule) bool {
-	return s.GetSplay().AsDuration() > 0 || strings.Contains(s.GetCron(), "H") || slices.ContainsFunc(s.GetAnyOf().GetSchedules(), ofFlow)
+	compiled, err := info.Flow.Schedule()
+	if err != nil {
+		return previewed{}, err
+	}
+	return previewed{compiled, anchors, written.GetSchedule().GetTimeZone(), false}, nil
 }
 
 // GetServerInfo tells about the server. It answers, too, before the scheduler has started.

@@ -31,13 +31,13 @@ var hello = source(
 )
 
 // stored is a flow as the core has it.
-func stored(t *testing.T, f *pb.Flow) *core.Flow {
+func stored(t *testing.T, f *pb.Flow) *core.Definition {
 	t.Helper()
 	compiled, faults := definition.New(tasktest.Registry()).CompileFlow(f, definition.Options{AllowExec: true, Origin: core.FromAPI})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	return compiled
+	return core.Define(compiled)
 }
 
 func logs(message string) *pb.Flow_Task {

@@ -59,7 +59,7 @@ func at(second int64) flow.Instant { return flow.At(time.Unix(1_800_000_000+seco
 
 func testInfo(id string, status flow.Status) *core.Info {
 	return &core.Info{
-		Flow:     &core.Flow{ID: id, Description: "Makes a copy", Labels: map[string]string{"team": "ops"}, Origin: core.FromFile},
+		Flow:     core.Define(&core.Flow{ID: id, Description: "Makes a copy", Labels: map[string]string{"team": "ops"}, Origin: core.FromFile}),
 		State:    flow.State{Status: status, RunCount: 7, LastRun: at(1), LastFinish: at(3), LastDuration: 2 * time.Second, LastOutcome: flow.Succeeded},
 		NextFire: at(60),
 		Revision: 40,
@@ -147,7 +147,7 @@ func (f *fake) Apply(_ context.Context, r core.ApplyRequest) (*core.ApplyResult,
 	}
 	result := &core.ApplyResult{ETag: "etag-2", Revision: 43}
 	for _, fl := range r.Flows {
-		result.Changes = append(result.Changes, core.DefinitionChange{FlowID: fl.ID, Type: core.Added, New: fl})
+		result.Changes = append(result.Changes, core.DefinitionChange{FlowID: fl.ID, Type: core.Added, New: core.Define(fl)})
 	}
 	return result, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
+	"github.com/schedulerd/schedulerd/internal/definition"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -24,8 +25,9 @@ func flowInfo(info *core.Info) *pb.FlowInfo {
 		return &pb.FlowInfo{Id: info.Flow.ID, Revision: info.Revision}
 	}
 	out := basicFlowInfo(info)
-	out.Labels = info.Flow.Labels
-	out.Description = text(info.Flow.Description)
+	description, _ := info.Flow.Describe() // what cannot be read is told as ScheduleError
+	out.Labels = description.Labels
+	out.Description = text(description.Description)
 	out.Schedule = scheduleText(info.Flow)
 	out.LastError = text(info.LastError)
 	for reason, count := range info.Skipped {
@@ -71,12 +73,9 @@ func basicFlowInfo(info *core.Info) *pb.FlowInfo {
 	return out
 }
 
-// scheduleText is a flow's schedule in words.
-func scheduleText(f *core.Flow) string {
-	if f.Schedule == nil {
-		return "manual"
-	}
-	words, _ := f.Schedule.Describe(time.Time{})
+// scheduleText is a flow's schedule in words; empty if it is not understood.
+func scheduleText(d *core.Definition) string {
+	words, _ := definition.ScheduleText(d)
 	return text(words)
 }
 
@@ -99,6 +98,9 @@ func basicRun(run *core.Run) *pb.Run {
 		Resumed:       uint32(run.Resumed),
 	}
 }
+
+// RunMessage is a run with everything, as clients see it.
+func RunMessage(run *core.Run) *pb.Run { return fullRun(run) }
 
 // fullRun is a run with everything.
 func fullRun(run *core.Run) *pb.Run {

@@ -116,7 +116,7 @@ func TestFlowInfo(t *testing.T) {
 	if got, want := flowInfo(info), (&pb.FlowInfo{Id: "backup", Revision: 40}); !proto.Equal(got, want) {
 		t.Errorf("deleted: got %v", got)
 	}
-	fresh := flowInfo(&core.Info{Flow: &core.Flow{ID: "new"}, State: flow.State{Status: flow.Idle}, Revision: 1})
+	fresh := flowInfo(&core.Info{Flow: core.Define(&core.Flow{ID: "new"}), State: flow.State{Status: flow.Idle}, Revision: 1})
 	if want := (&pb.FlowInfo{Id: "new", Status: pb.FlowStatus_FLOW_STATUS_IDLE, Schedule: "manual", Revision: 1}); !proto.Equal(fresh, want) {
 		t.Errorf("fresh: got %v", fresh)
 	}

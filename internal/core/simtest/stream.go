@@ -273,7 +273,7 @@ func named(f core.Filter, id string) bool { return len(f.IDs) == 0 || slices.Con
 
 func matches(f core.Filter, info *core.Info) bool {
 	for k, v := range f.Labels {
-		if have, ok := info.Flow.Labels[k]; !ok || v != "" && have != v {
+		if have, ok := info.Flow.Labels()[k]; !ok || v != "" && have != v {
 			return false
 		}
 	}

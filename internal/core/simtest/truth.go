@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
+	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/store"
 )
@@ -29,8 +30,29 @@ type Committed struct {
 // NewTruth returns an empty one.
 func NewTruth() *Truth { return &Truth{flows: map[string][]Committed{}} }
 
-// Record makes a store tell the truth all its commits.
-func (t *Truth) Record(s store.Store) store.Store { return observed{s, t.commit} }
+// Record makes a store tell the truth all its commits. A commit that became durable though its answer was lost in a crash is learnt of
+// now that the store is opened again.
+func (t *Truth) Record(s store.Store) store.Store {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for shard := range store.Shard(core.Shards) {
+		err := s.Scan(context.Background(), shard, []byte(stateKey), false, func(key, value []byte) bool {
+			var state storev1.StateRecord
+			if err := proto.Unmarshal(value, &state); err != nil {
+				panic(err)
+			}
+			id := string(key[len(stateKey):])
+			if known := t.flows[id]; len(known) == 0 || known[len(known)-1].Revision < state.Revision {
+				t.add(id, &state)
+			}
+			return true
+		})
+		if err != nil {
+			panic(err)
+		}
+	}
+	return observed{s, t.commit}
+}
 
 // Len is the number of states committed.
 func (t *Truth) Len() int {

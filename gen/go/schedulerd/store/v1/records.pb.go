@@ -31,7 +31,9 @@ type DefinitionRecord struct {
 	// The definition as it was written: a serialized schedulerd.v1.Flow.
 	Source []byte `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Where it came from: 1 a file, 2 the API.
-	Origin        uint32 `protobuf:"varint,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin uint32 `protobuf:"varint,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	// It declares resources of its own, which are set up at a start.
+	Resources     bool `protobuf:"varint,3,opt,name=resources,proto3" json:"resources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -80,6 +82,13 @@ func (x *DefinitionRecord) GetOrigin() uint32 {
 	return 0
 }
 
+func (x *DefinitionRecord) GetResources() bool {
+	if x != nil {
+		return x.Resources
+	}
+	return false
+}
+
 // StateRecord is a flow's state, under s/<flow>. It stays behind, marked, when a flow is deleted, so that run numbers never repeat.
 type StateRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -122,7 +131,13 @@ type StateRecord struct {
 	// The run on its way.
 	Run *OpenRun `protobuf:"bytes,19,opt,name=run,proto3" json:"run,omitempty"`
 	// Changes of this state so far.
-	Changes       uint64 `protobuf:"varint,20,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes uint64 `protobuf:"varint,20,opt,name=changes,proto3" json:"changes,omitempty"`
+	// The first fire time that has neither run nor been counted.
+	NextFire int64 `protobuf:"fixed64,21,opt,name=next_fire,json=nextFire,proto3" json:"next_fire,omitempty"`
+	// When that is acted upon, if it is later.
+	Due int64 `protobuf:"fixed64,22,opt,name=due,proto3" json:"due,omitempty"`
+	// The next fire time could not be computed: a start tries again.
+	Unscheduled   bool `protobuf:"varint,23,opt,name=unscheduled,proto3" json:"unscheduled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +310,27 @@ func (x *StateRecord) GetChanges() uint64 {
 		return x.Changes
 	}
 	return 0
+}
+
+func (x *StateRecord) GetNextFire() int64 {
+	if x != nil {
+		return x.NextFire
+	}
+	return 0
+}
+
+func (x *StateRecord) GetDue() int64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *StateRecord) GetUnscheduled() bool {
+	if x != nil {
+		return x.Unscheduled
+	}
+	return false
 }
 
 // OpenRun is a run on its way.
@@ -1219,10 +1255,11 @@ var File_schedulerd_store_v1_records_proto protoreflect.FileDescriptor
 
 const file_schedulerd_store_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"!schedulerd/store/v1/records.proto\x12\x13schedulerd.store.v1\x1a\x1cgoogle/protobuf/struct.proto\"B\n" +
+	"!schedulerd/store/v1/records.proto\x12\x13schedulerd.store.v1\x1a\x1cgoogle/protobuf/struct.proto\"`\n" +
 	"\x10DefinitionRecord\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\fR\x06source\x12\x16\n" +
-	"\x06origin\x18\x02 \x01(\rR\x06origin\"\xd3\x04\n" +
+	"\x06origin\x18\x02 \x01(\rR\x06origin\x12\x1c\n" +
+	"\tresources\x18\x03 \x01(\bR\tresources\"\xa4\x05\n" +
 	"\vStateRecord\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\rR\x06status\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\rR\x06before\x12\x16\n" +
@@ -1246,7 +1283,10 @@ const file_schedulerd_store_v1_records_proto_rawDesc = "" +
 	"\brevision\x18\x11 \x01(\x04R\brevision\x12\x18\n" +
 	"\adeleted\x18\x12 \x01(\bR\adeleted\x12.\n" +
 	"\x03run\x18\x13 \x01(\v2\x1c.schedulerd.store.v1.OpenRunR\x03run\x12\x18\n" +
-	"\achanges\x18\x14 \x01(\x04R\achanges\"\xf3\x01\n" +
+	"\achanges\x18\x14 \x01(\x04R\achanges\x12\x1b\n" +
+	"\tnext_fire\x18\x15 \x01(\x10R\bnextFire\x12\x10\n" +
+	"\x03due\x18\x16 \x01(\x10R\x03due\x12 \n" +
+	"\vunscheduled\x18\x17 \x01(\bR\vunscheduled\"\xf3\x01\n" +
 	"\aOpenRun\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\rR\x05cause\x12\x1b\n" +
