@@ -176,7 +176,7 @@ func (e *engine) carryOut(plan *ApplyResult, sets map[string]*resource.Set, now 
 		case Removed:
 			e.definitions ^= en.flow.hash()
 			en.removing = true
-			e.change(en.shard, key(definitionKey, en.id), nil)
+			e.remember(en.shard, key(definitionKey, en.id), nil)
 			if en.run == nil {
 				e.remove(en)
 			} else {
@@ -232,8 +232,8 @@ func beginning(f *Flow, now flow.Instant) flow.Instant {
 
 // pin keeps the definition that a flow's run goes by, for after a restart, since the flow gets another one.
 func (e *engine) pin(en *entry) {
-	if en.run != nil && !en.run.replaced.Swap(true) && e.Store.Durable() {
-		e.change(en.shard, key(pinnedKey, en.id), en.run.definition.Source)
+	if en.run != nil && !en.run.replaced.Swap(true) {
+		e.remember(en.shard, key(pinnedKey, en.id), en.run.definition.Source)
 	}
 }
 
@@ -270,9 +270,11 @@ func (d *Definition) schedule() string {
 // storeDefinition stores a flow's definition.
 func (e *engine) storeDefinition(en *entry) {
 	e.definitions ^= en.flow.hash()
-	e.change(en.shard, key(definitionKey, en.id), marshal(&storev1.DefinitionRecord{
-		Source: en.flow.Source, Origin: uint32(en.flow.Origin), Resources: en.resources != e.bare,
-	}))
+	if e.Store.Durable() {
+		e.change(en.shard, key(definitionKey, en.id), marshal(&storev1.DefinitionRecord{
+			Source: en.flow.Source, Origin: uint32(en.flow.Origin), Resources: en.resources != e.bare,
+		}))
+	}
 	e.touch(en)
 }
 
@@ -298,9 +300,9 @@ func (e *engine) remove(en *entry) {
 		e.tombstones = e.tombstones[1:]
 		if oldest.deleted && oldest.settled() {
 			e.index.remove(oldest.id)
-			e.change(oldest.shard, key(stateKey, oldest.id), nil)
+			e.remember(oldest.shard, key(stateKey, oldest.id), nil)
 			e.horizon.Store(max(e.horizon.Load(), oldest.published.Load().Revision))
-			e.change(0, key(metaKey, horizonID), []byte(etag(e.horizon.Load())))
+			e.remember(0, key(metaKey, horizonID), []byte(etag(e.horizon.Load())))
 		}
 	}
 }
@@ -330,7 +332,7 @@ func (r *Running) Delete(ctx context.Context, id, tag, requestID string) (uint64
 			return 0, refusal(ErrFlowRunning, info)
 		}
 		e.definitions ^= en.flow.hash()
-		e.change(en.shard, key(definitionKey, en.id), nil)
+		e.remember(en.shard, key(definitionKey, en.id), nil)
 		e.remove(en)
 		return 0, nil
 	})

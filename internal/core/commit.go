@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
 	"github.com/schedulerd/schedulerd/internal/core/store"
@@ -20,19 +23,55 @@ type group struct {
 	infos    []*Info    // their states when the group was sealed
 	requests []*request // whose answers go into the group
 	after    []func()   // answers, starts, checkpoints, in order
+	buffer   []byte     // holds most keys and values, since the store keeps none of them
 }
 
 func (g *group) empty() bool { return len(g.changes) == 0 && len(g.entries) == 0 && len(g.after) == 0 }
 
-// seal freezes the states that the group carries.
-func (g *group) seal(revision uint64) {
-	g.infos = make([]*Info, 0, len(g.entries))
+// maxKept is how many bytes an array may have to be used again.
+const maxKept = 4 << 20
+
+// key is key in the group's buffer.
+func (g *group) key(kind, id string) []byte {
+	from := len(g.buffer)
+	g.buffer = append(append(g.buffer, kind...), id...)
+	return slices.Clip(g.buffer[from:])
+}
+
+// record is marshal in the group's buffer.
+func (g *group) record(m proto.Message) []byte {
+	from := len(g.buffer)
+	g.buffer = appendRecord(g.buffer, m)
+	return slices.Clip(g.buffer[from:])
+}
+
+// reset empties the group, to gather another one. Its arrays are used again unless they have grown out of proportion.
+func (g *group) reset() {
+	*g = group{changes: emptied(g.changes), entries: emptied(g.entries), infos: emptied(g.infos), after: emptied(g.after), buffer: emptied(g.buffer)}
+}
+
+func emptied[T any](list []T) []T {
+	var item T
+	if cap(list)*int(unsafe.Sizeof(item)) > maxKept {
+		return nil
+	}
+	clear(list)
+	return list[:0]
+}
+
+// seal freezes the states that the group carries, and records them if the store is durable.
+func (g *group) seal(revision uint64, durable bool) {
+	for _, en := range g.entries {
+		g.infos = append(g.infos, en.info(revision))
+	}
+	if !durable {
+		return // nobody would read the records
+	}
 	g.changes = slices.Grow(g.changes, len(g.entries)+len(g.requests))
 	record := new(storev1.StateRecord)
 	for _, en := range g.entries {
 		en.fill(record, revision)
-		g.infos = append(g.infos, en.info(revision))
-		g.changes = append(g.changes, store.Change{Shard: en.shard, Key: key(stateKey, en.id), Value: marshal(record)})
+		g.changes = append(g.changes, store.Change{Shard: en.shard, Key: g.key(stateKey, en.id), Value: g.record(record)})
 	}
 	for _, r := range g.requests {
 		g.changes = append(g.changes, store.Change{Shard: r.shard(), Key: key(requestKey, r.id), Value: marshal(r.recordAt(revision))})
@@ -62,13 +101,13 @@ const (
 
 // commit returns when the group is durable, or with an error when the session has ended: whether the group is durable then shows at
 // the next start.
-func (c *committer) commit(ctx context.Context, changes []store.Change) error {
-	if len(changes) == 0 {
+func (c *committer) commit(ctx context.Context, g *group) error {
+	if len(g.changes) == 0 && len(g.entries) == 0 {
 		return nil
 	}
 	c.seq++
 	for delay := firstCommitRetry; ; delay = min(2*delay, lastCommitRetry) {
-		_, err := c.session.Commit(ctx, store.Group{Seq: c.seq, Changes: changes})
+		_, err := c.session.Commit(ctx, store.Group{Seq: c.seq, Changes: g.changes})
 		c.report(err)
 		if !errors.Is(err, store.ErrUnknown) {
 			return err

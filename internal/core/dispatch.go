@@ -20,6 +20,7 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 		if e.full() {
 			return false // the end of the commit wakes the loop
 		}
+		e.fired = now
 		s := e.plan(en).Schedule
 		switch {
 		case s == nil:

@@ -61,14 +61,19 @@ var notYet = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 
 // info is the state as others see it.
 func (en *entry) info(revision uint64) *Info {
-	info := &Info{
-		Flow: en.flow, State: en.state, NextFire: en.nextFire, Revision: revision,
-		ScheduleError: en.scheduleError, Anchor: en.anchor, Deleted: en.deleted, resources: en.resources,
+	var info *Info
+	if en.run == nil {
+		info = &Info{}
+	} else {
+		both := &struct { // in one allocation
+			Info
+			current Current
+		}{current: en.run.current}
+		info = &both.Info
+		info.Run = &both.current
 	}
-	if en.run != nil {
-		current := en.run.current
-		info.Run = &current
-	}
+	info.Flow, info.State, info.NextFire, info.Revision = en.flow, en.state, en.nextFire, revision
+	info.ScheduleError, info.Anchor, info.Deleted, info.resources = en.scheduleError, en.anchor, en.deleted, en.resources
 	return info
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/store"
+	"github.com/schedulerd/schedulerd/internal/core/store/storetest"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
@@ -447,13 +448,13 @@ func TestNegativeGraceIsTheConfiguredOne(t *testing.T) {
 // From the first moment of a stop on nothing is dispatched: fire times are counted, triggers and waiting triggers refused, readers served.
 func TestStopRefusesAndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := store.NewMemory()
+		disk := opened(t, storetest.NewDisk(1))
 		long := &core.Flow{ID: "long", Schedule: every(t, time.Hour), Workflow: task(lasting(10 * time.Second))}
 		flows := func() []*core.Flow {
 			return []*core.Flow{long, {ID: "tick", Schedule: every(t, time.Second), Workflow: task(lasting(time.Millisecond))}, {ID: "m", Workflow: task(lasting(time.Second))}}
 		}
 		began := time.Now()
-		r := start(t, core.Config{Store: memory, MaxConcurrentRuns: 2}, flows()...)
+		r := start(t, core.Config{Store: disk, MaxConcurrentRuns: 2}, flows()...)
 		sleep(1500 * time.Millisecond)
 		ticks := status(t, r, "tick").RunCount
 		if _, _, err := r.Trigger(t.Context(), core.TriggerRequest{FlowID: "m"}); err != nil {
@@ -506,7 +507,7 @@ func TestStopRefusesAndCounts(t *testing.T) {
 			t.Errorf("apply after the stop: %v", err)
 		}
 		// What came between the stop and the next start was missed, and nothing is counted twice.
-		again := start(t, core.Config{Store: memory}, flows()...)
+		again := start(t, core.Config{Store: disk}, flows()...)
 		info = status(t, again, "tick")
 		if info.Skipped[flow.SkipStopping] != stopping || info.Skipped[flow.SkipOutage] < 59 {
 			t.Errorf("after the restart: skipped %v", info.Skipped)

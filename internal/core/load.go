@@ -132,15 +132,15 @@ func (e *engine) place(ctx context.Context, f *storedFlow, shard *storedShard, n
 func (e *engine) bury(ctx context.Context, f *storedFlow) error {
 	en := f.entry
 	if en.flow != nil {
-		e.change(en.shard, key(definitionKey, en.id), nil)
+		e.remember(en.shard, key(definitionKey, en.id), nil)
 	}
 	en.flow = &Definition{ID: en.id}
 	e.index.put(en)
 	e.tombstones = append(e.tombstones, en)
 	if !en.deleted {
 		en.deleted, en.nextFire, en.backlog = true, 0, nil
-		e.change(en.shard, key(openRunKey, en.id), nil)
-		e.change(en.shard, key(pinnedKey, en.id), nil)
+		e.remember(en.shard, key(openRunKey, en.id), nil)
+		e.remember(en.shard, key(pinnedKey, en.id), nil)
 		err := e.Store.Scan(ctx, en.shard, historyPrefix(en.id), false, func(key, _ []byte) bool {
 			e.change(en.shard, bytes.Clone(key), nil)
 			return true
@@ -328,7 +328,7 @@ func (r *Running) recheck() {
 	})
 	send(func(e *engine, _ flow.Instant) {
 		if e.halted == nil && !e.stopping {
-			e.change(0, key(metaKey, basisID), []byte(e.Basis))
+			e.remember(0, key(metaKey, basisID), []byte(e.Basis))
 			e.log.Info("the next fire times were computed anew", "flows", entries)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,14 +55,14 @@ func historyKeyOf(flowID string, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(historyPrefix(flowID), number)
 }
 
-// marshal encodes a record. It cannot fail: records hold valid text and no required fields.
-func marshal(m proto.Message) []byte {
-	data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
+// marshal encodes a record.
+func marshal(m proto.Message) []byte { return appendRecord([]byte{}, m) } // never nil, which would delete
+
+// appendRecord encodes a record. It cannot fail: records hold valid text and no required fields.
+func appendRecord(data []byte, m proto.Message) []byte {
+	data, err := proto.MarshalOptions{AllowPartial: true}.MarshalAppend(data, m)
 	if err != nil {
 		panic(fmt.Sprintf("core: a record does not encode: %v", err))
-	}
-	if data == nil {
-		data = []byte{} // nil would delete
 	}
 	return data
 }
@@ -137,12 +138,21 @@ func (r *activeRun) openRunRecord(c *workflow.Checkpoint) *storev1.OpenRunRecord
 	}
 }
 
-func (r *Run) record() *storev1.RunRecord {
-	return &storev1.RunRecord{
+// runRecord is the record of a run. The engine fills the same one again and again.
+type runRecord struct {
+	storev1.RunRecord
+	events   []storev1.Event
+	pointers []*storev1.Event
+}
+
+func (out *runRecord) fill(r *Run) proto.Message {
+	out.events, out.pointers = appendEvents(out.events[:0], out.pointers[:0], r.Events)
+	out.RunRecord = storev1.RunRecord{
 		Number: r.Number, Cause: uint32(r.Cause), FireTime: int64(r.FireTime), Start: int64(r.Start), End: int64(r.End),
 		Outcome: uint32(r.Outcome), Error: r.Error, Exit: r.Exit, State: r.State, Params: toStruct(r.Params),
-		Result: toValue(r.Result), Events: toEvents(r.Events), EventsDropped: r.EventsDropped, Resumed: uint32(r.Resumed),
+		Result: toValue(r.Result), Events: out.pointers, EventsDropped: r.EventsDropped, Resumed: uint32(r.Resumed),
 	}
+	return &out.RunRecord
 }
 
 func decodeRun(flowID string, data []byte) (*Run, error) {
@@ -159,18 +169,21 @@ func decodeRun(flowID string, data []byte) (*Run, error) {
 }
 
 func toEvents(events []workflow.Event) []*storev1.Event {
-	if len(events) == 0 {
-		return nil
-	}
-	records := make([]storev1.Event, len(events)) // one allocation for all
-	pointers := make([]*storev1.Event, len(events))
+	_, pointers := appendEvents(nil, nil, events)
+	return pointers
+}
+
+// appendEvents makes records of events, in arrays that are used again.
+func appendEvents(records []storev1.Event, pointers []*storev1.Event, events []workflow.Event) ([]storev1.Event, []*storev1.Event) {
+	records = slices.Grow(records, len(events))[:len(events)]
+	pointers = slices.Grow(pointers, len(events))
 	for i := range events {
 		ev, r := &events[i], &records[i]
 		r.Time, r.Type, r.State, r.Attempt = ev.Time.UnixNano(), uint32(ev.Type), ev.State, uint32(ev.Attempt)
 		r.Error, r.Detail, r.Duration = ev.Err, ev.Detail, int64(ev.Duration)
-		pointers[i] = r
+		pointers = append(pointers, r)
 	}
-	return pointers
+	return records, pointers
 }
 
 func fromEvents(records []*storev1.Event) []workflow.Event {

@@ -113,7 +113,7 @@ func (e *engine) forgetOld(now flow.Instant) {
 		r := e.requests.order[0]
 		e.requests.order = e.requests.order[1:]
 		delete(e.requests.byID, r.id)
-		e.change(r.shard(), key(requestKey, r.id), nil)
+		e.remember(r.shard(), key(requestKey, r.id), nil)
 	}
 }
 

@@ -26,7 +26,11 @@ type activeRun struct {
 	resume     *workflow.Checkpoint
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
+	work       workflow.Run // what the workflow is given
+	log        slog.Logger
+	lines      runHandler
 	history    history
+	end        workflow.End
 	stored     atomic.Bool // an open-run record exists and has to be deleted
 	replaced   atomic.Bool // the flow's definition has changed since
 	launched   bool        // the engine's: its goroutine was started
@@ -63,52 +67,34 @@ func (e *engine) newRun(en *entry, params map[string]any) *activeRun {
 	return r
 }
 
-// launch starts the run's goroutine.
+// launch lets a worker run it.
 func (r *activeRun) launch() {
 	r.launched = true
 	// The engine may write current as soon as the goroutine runs, so what the goroutine needs of it is taken here.
-	identity := workflow.Identity{
+	r.work.Identity = workflow.Identity{
 		FlowID: r.entry.id, RunID: r.id, Number: r.number, Cause: r.current.Cause.String(),
 		FireTime: r.current.FireTime.Time(), Start: r.current.Start.Time(),
 		Instance: r.engine.instance, Fencing: r.engine.fencing,
 	}
-	work := func() { r.main(identity) }
-	select {
-	case r.engine.workers <- work:
-	default:
-		go r.engine.worker(work)
-	}
+	r.engine.workers.run(r)
 }
 
-// maxIdleWorkers bounds the goroutines that wait for a run. They are kept because their stacks have grown already: growing one costs
-// more than a short run.
-const maxIdleWorkers = 64
-
-// worker runs one run after another until it finds none, and others wait already.
-func (e *engine) worker(work func()) {
-	for work != nil {
-		work()
-		if e.idle.Add(1) > maxIdleWorkers {
-			e.idle.Add(-1)
-			return
-		}
-		work = <-e.workers
-		e.idle.Add(-1)
-	}
-}
-
-func (r *activeRun) main(identity workflow.Identity) {
-	end := r.execute(identity)
+func (r *activeRun) main() {
+	r.end = r.execute()
 	r.cancel(nil)
-	r.engine.inbox.put(func(e *engine, now flow.Instant) { e.ended(r, end, now) })
+	r.engine.inbox.put(r.report)
 }
+
+// report tells the engine of the end.
+func (r *activeRun) report(e *engine, now flow.Instant) { e.ended(r, r.end, now) }
 
 // execute runs the workflow. The workflow guards its tasks itself; a panic that gets here is a defect, and an error of this run.
-func (r *activeRun) execute(identity workflow.Identity) (end workflow.End) {
-	log := r.engine.log.With(slog.String("flow", r.entry.id), slog.String("run", r.id))
+func (r *activeRun) execute() (end workflow.End) {
+	r.lines = runHandler{r.engine.log.Handler(), r.entry.id, r.id}
+	r.log = *slog.New(&r.lines)
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("a run panicked", "panic", p, "stack", string(debug.Stack()))
+			r.log.Error("a run panicked", "panic", p, "stack", string(debug.Stack()))
 			end = workflow.End{Outcome: workflow.Failed, Err: fmt.Errorf("panic: %v", p)}
 		}
 	}()
@@ -118,11 +104,33 @@ func (r *activeRun) execute(identity workflow.Identity) (end workflow.End) {
 	}
 	output := r.engine.Output(r.id)
 	defer func() { output.End(outcomeOf(end.Outcome)) }()
-	return r.flow.Workflow.Run(r.ctx, &workflow.Run{
-		Identity: identity, Params: mergeParams(defaults.Params, r.params), Resume: r.resume,
-		Timeout: r.flow.Timeout, CompensationTimeout: r.flow.CompensationTimeout,
-		Resources: r.resources, Flows: r.engine.callee, Log: log, Output: output, Journal: r,
-	})
+	w := &r.work
+	w.Params, w.Resume, w.Resources = mergeParams(defaults.Params, r.params), r.resume, r.resources
+	w.Timeout, w.CompensationTimeout = r.flow.Timeout, r.flow.CompensationTimeout
+	w.Flows, w.Log, w.Output, w.Journal = r.engine.callees, &r.log, output, r
+	return r.flow.Workflow.Run(r.ctx, w)
+}
+
+// runHandler adds flow and run to the lines of a log. It does so when a line is written: most runs write none.
+type runHandler struct {
+	slog.Handler
+	flow, run string
+}
+
+func (h *runHandler) attrs() []slog.Attr {
+	return []slog.Attr{slog.String("flow", h.flow), slog.String("run", h.run)}
+}
+
+func (h *runHandler) Handle(ctx context.Context, line slog.Record) error {
+	return h.Handler.WithAttrs(h.attrs()).Handle(ctx, line)
+}
+
+func (h *runHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return h.Handler.WithAttrs(append(h.attrs(), attrs...))
+}
+
+func (h *runHandler) WithGroup(name string) slog.Handler {
+	return h.Handler.WithAttrs(h.attrs()).WithGroup(name)
 }
 
 // callee finds the flow that a state of another flow calls, as it is now.
@@ -236,14 +244,14 @@ func (e *engine) ended(r *activeRun, end workflow.End, now flow.Instant) {
 	}
 	e.keep(en, run)
 	if r.stored.Load() {
-		e.change(en.shard, key(openRunKey, en.id), nil)
+		e.remember(en.shard, key(openRunKey, en.id), nil)
 	}
 	e.later(func() {
 		r.history.finish(run)
 		en.active.CompareAndSwap(r, nil)
 	})
 	if r.replaced.Load() {
-		e.change(en.shard, key(pinnedKey, en.id), nil)
+		e.remember(en.shard, key(pinnedKey, en.id), nil)
 		if r.resources != en.resources {
 			e.retire(r.resources)
 		}
@@ -263,7 +271,7 @@ func (e *engine) keep(en *entry, run *Run) {
 	if limit == 0 {
 		return
 	}
-	e.change(en.shard, historyKeyOf(en.id, run.Number), marshal(run.record()))
+	e.change(en.shard, historyKeyOf(en.id, run.Number), e.group.record(e.kept.fill(run)))
 	if run.Number > limit {
 		e.change(en.shard, historyKeyOf(en.id, run.Number-limit), nil)
 	}

@@ -277,7 +277,7 @@ func (r *Running) stop(grace time.Duration) {
 	<-e.over
 	r.rechecking.Wait()
 	close(e.sealed)
-	close(e.workers)
+	e.workers.end()
 	if last.Stop() {
 		<-r.commitsEnded
 	}

@@ -119,8 +119,9 @@ func open(ctx context.Context, config Config) (*engine, error) {
 	e := &engine{
 		Config: config, log: config.Logger, instance: config.Store.Instance(), session: session, index: newIndex(),
 		inbox: newInbox(), commits: newCommitter(session), requests: &requests{byID: map[string]*request{}},
-		group: &group{}, sealed: make(chan *group, 1), workers: make(chan func()), dead: make(chan struct{}), over: make(chan struct{}), drained: make(chan struct{}), clock: newClock(config.Now),
+		group: &group{}, sealed: make(chan *group, 1), workers: newWorkers(), dead: make(chan struct{}), over: make(chan struct{}), drained: make(chan struct{}), clock: newClock(config.Now),
 	}
+	e.callees = e.callee
 	for _, o := range owned {
 		e.fencing = max(e.fencing, o.Generation)
 	}
@@ -165,7 +166,7 @@ func (e *engine) begins(ctx context.Context, flows []*Flow) (err error) {
 		}
 	}
 	if e.basis == "" && e.Basis != "" {
-		e.change(0, key(metaKey, basisID), []byte(e.Basis))
+		e.remember(0, key(metaKey, basisID), []byte(e.Basis))
 	}
 	now := e.now()
 	for _, l := range loaded {
@@ -254,7 +255,7 @@ func (e *engine) recover(en *entry, l *loadedFlow, now flow.Instant) {
 	if l.by != nil {
 		r.definition, r.flow = l.by, l.by.compiled.Load()
 		r.replaced.Store(true)
-		e.change(en.shard, key(pinnedKey, en.id), l.by.Source)
+		e.remember(en.shard, key(pinnedKey, en.id), l.by.Source)
 	}
 	r.stored.Store(l.run != nil)
 	r.history.events, r.history.dropped = fromEvents(l.run.GetEvents()), l.run.GetEventsDropped()

@@ -105,6 +105,9 @@ type observed struct {
 	committed func(store.Revision, []store.Change) error
 }
 
+// Durable is true: the engine tells a store that ends with the process less.
+func (o observed) Durable() bool { return true }
+
 func (o observed) Join(ctx context.Context) (store.Session, error) {
 	s, err := o.Store.Join(ctx)
 	return observedSession{s, o.committed}, err

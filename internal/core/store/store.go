@@ -55,7 +55,8 @@ type Store interface {
 	Name() string
 	// Instance identifies the store's content. It is made once, when the store is created, and anew when a backup is restored.
 	Instance() string
-	// Durable reports whether what was committed survives the process.
+	// Durable reports whether what was committed survives the process. If not, the engine commits only what it reads again itself, which is
+	// kept runs: a scheduler that is started on the store later begins anew.
 	Durable() bool
 	// Join begins a session.
 	Join(ctx context.Context) (Session, error)
