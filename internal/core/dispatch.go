@@ -334,8 +334,9 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		}
 	case by < -wrongTime && !once:
 		en.cursor = min(en.cursor, now)
-		if waiting != nil {
-			waiting.since = min(waiting.since, now)
+		if waiting != nil && !waiting.catchUp {
+			e.skip(en, 0, flow.SkipLimit, 1, now) // its time comes again
+			waiting = nil
 		}
 		e.reschedule(en, now)
 	case counts:

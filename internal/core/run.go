@@ -49,8 +49,11 @@ func (e *engine) begin(en *entry, params map[string]any, now flow.Instant) *acti
 		e.change(en.shard, key(openRunKey, en.id), marshal(r.openRunRecord(nil)))
 	}
 	e.later(r.launch)
-	if s := r.flow.Schedule; s != nil && s.FixedDelay() {
-		e.reschedule(en, now) // it counts from this run's end
+	if s := r.flow.Schedule; s != nil && s.FixedDelay() { // it counts from this run's end
+		if s.Interval() {
+			en.nextFire = 0 // also if its time has come, and only jitter holds it up
+		}
+		e.reschedule(en, now)
 	}
 	return r
 }

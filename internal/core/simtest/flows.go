@@ -83,7 +83,7 @@ func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
 // around is a random duration of d's magnitude, in whole milliseconds.
 func around(rng *rand.Rand, d time.Duration) time.Duration {
-	return max(time.Duration(rng.Float64()*2*float64(d)).Truncate(time.Millisecond), time.Millisecond)
+	return max(time.Duration((0.05+1.95*rng.Float64())*float64(d)).Truncate(time.Millisecond), time.Millisecond)
 }
 
 // newPlan makes up a definition of a flow.
@@ -220,8 +220,8 @@ func (p *plan) workflow(l *life) *workflow.Workflow {
 		if err != nil {
 			panic(err)
 		}
-		w.States["a"] = &workflow.State{Work: &workflow.Timer{Schedule: pause, Step: step()}, Next: "b"}
-		w.States["b"] = &workflow.State{Work: step(), Next: "done"}
+		w.States["a"] = &workflow.State{Work: step(), Next: "b"}
+		w.States["b"] = &workflow.State{Work: &workflow.Timer{Schedule: pause, Step: step()}, Next: "done"}
 	case "split":
 		w.States["a"] = &workflow.State{Next: "done", Work: &workflow.Split{
 			Branches: []workflow.Branch{{Work: step()}, {Work: step()}, {Work: step()}}, Join: workflow.Join{Strategy: workflow.JoinQuorum, N: 2},

@@ -31,6 +31,7 @@ type model struct {
 	pending *store.Group // handed to the disk, its outcome not known
 	truth   *Truth
 	jumps   int // the wall clock was set so often
+	sealed  int // jumps when the group on its way was handed to the disk
 
 	commits, runs, resumed uint64
 }
@@ -44,6 +45,7 @@ type flowModel struct {
 	schedule *schedule.Schedule
 	old      *plan              // its definition before, if it has changed since the last state
 	before   *schedule.Schedule // and its schedule
+	removing bool               // its definition is gone; its state follows when its run has ended
 	jumps    int                // model.jumps at the last state
 
 	fired   map[int64]uint64 // fire times that became runs, and which
@@ -56,6 +58,9 @@ type flowModel struct {
 	cancels               int
 	lastRunning, lastTrip time.Time // when it was last seen so
 }
+
+// once reports whether it has one fire time, which never comes again.
+func (f *flowModel) once() bool { return f.plan != nil && f.plan.Schedule.Once != "" }
 
 type window struct{ from, to int64 }
 
@@ -122,6 +127,9 @@ func (m *model) flow(id string) *flowModel {
 func (m *model) handed(g store.Group) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.pending == nil { // else it is tried again
+		m.sealed = m.jumps
+	}
 	m.pending = &g
 }
 
@@ -149,14 +157,12 @@ func (m *model) take(changes []store.Change) {
 	}
 	for id, p := range v.definitions {
 		f := m.flow(id)
-		if p != nil && f.plan != nil && p.Version == f.plan.Version {
+		f.removing = p == nil
+		if p == nil || f.plan != nil && p.Version == f.plan.Version {
 			continue
 		}
 		f.old, f.before = f.plan, f.schedule
-		f.plan, f.schedule = p, nil
-		if p != nil {
-			f.schedule = p.compile()
-		}
+		f.plan, f.schedule = p, p.compile()
 	}
 	for id, open := range v.open {
 		m.flow(id).open = open
@@ -203,6 +209,9 @@ func (m *model) transition(f *flowModel, next *storev1.StateRecord, v *commitVie
 			Status: uint32(flow.Idle), RunCount: prev.RunCount, Anchor: next.Anchor, Cursor: next.Anchor - 1, Paused: f.plan.Paused, LastRun: next.LastRun,
 		}
 		f.old, f.before = nil, nil
+		if once, ok := f.schedule.Once(); ok { // it may have passed since it was accepted
+			prev.Cursor = min(next.Anchor, once.UnixNano()) - 1
+		}
 	}
 	if (flow.Status(next.Status) == flow.Running) != (next.Run != nil) {
 		bad("it is %v with run %v", flow.Status(next.Status), next.Run)
@@ -230,6 +239,7 @@ func (m *model) transition(f *flowModel, next *storev1.StateRecord, v *commitVie
 		m.runs++
 		m.runStarted(f, prev, next, ended, jumped, bad)
 	}
+	m.backlog(f, prev, next, jumped, bad)
 	if !jumped {
 		m.accounts(f, prev, next, started, bad)
 	}
@@ -238,14 +248,13 @@ func (m *model) transition(f *flowModel, next *storev1.StateRecord, v *commitVie
 			bad("counter %v went back", flow.SkipReason(i))
 		}
 	}
-	m.backlog(f, prev, next, jumped, bad)
 	if flow.Status(prev.Status) == flow.Running {
 		f.lastRunning = time.Now()
 	}
 	if flow.Status(prev.Status) == flow.Tripped {
 		f.lastTrip = time.Now()
 	}
-	f.old, f.before, f.jumps = nil, nil, m.jumps
+	f.old, f.before, f.jumps = nil, nil, m.sealed
 	f.resets, f.resumes = f.resetting, f.resuming
 }
 
@@ -350,10 +359,10 @@ func (m *model) runStarted(f *flowModel, prev, next *storev1.StateRecord, ended,
 	if run.FireTime > run.Start && m.jumps == 0 {
 		bad("run %d started before its fire time", run.Number)
 	}
-	if jumped || f.schedule.FixedDelay() && flow.Cause(run.Cause) == flow.ByCatchUp { // runs have ended since it was missed
+	if jumped {
 		return
 	}
-	if !f.named(f.schedule, next.Anchor, run.FireTime, prev, next) && !f.named(f.before, prev.Anchor, run.FireTime, prev, next) {
+	if !slices.Contains(prev.Backlog, run.FireTime) && !f.named(f.schedule, next.Anchor, run.FireTime, prev, next) && !f.named(f.before, prev.Anchor, run.FireTime, prev, next) {
 		bad("run %d is for %v, which is no fire time", run.Number, at(run.FireTime))
 	}
 	eligible, status := prev.NextEligible, flow.Status(prev.Status)
@@ -390,7 +399,9 @@ func (m *model) accounts(f *flowModel, prev, next *storev1.StateRecord, started 
 		got += int64(counter(next, i)) - int64(counter(prev, i))
 	}
 	if next.Cursor < prev.Cursor {
-		bad("the cursor went back")
+		if f.before == nil || m.jumps == 0 { // what was ahead of a clock that was set back is behind another schedule
+			bad("the cursor went back")
+		}
 		return
 	}
 	s := f.schedule
@@ -463,6 +474,9 @@ func (m *model) backlog(f *flowModel, prev, next *storev1.StateRecord, jumped bo
 			continue
 		}
 		added++
+		if !f.named(f.schedule, next.Anchor, fire, prev, next) {
+			bad("%v is caught up with, which is no fire time", at(fire))
+		}
 		if age := m.wall().Sub(at(fire)); age > window+time.Hour && age > 2*window {
 			bad("%v is caught up with, which is %v ago", at(fire), age)
 		}
@@ -545,13 +559,19 @@ func (m *model) next(f *flowModel, info *core.Info, full bool) {
 		anchors.Ended = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC) // what counts from the run's end is not due yet
 	}
 	want := []time.Time{f.schedule.Next(now, anchors)}
-	if f.schedule.Interval() && flow.Status(s.Status) == flow.Backoff {
+	if f.once() {
+		want[0] = f.schedule.Next(at(max(s.Cursor, now.UnixNano())), anchors)
+	}
+	if f.schedule.Interval() && (flow.Status(s.Status) == flow.Backoff || flow.Status(s.Before) == flow.Backoff) {
 		if window := at(s.NextEligible); window.After(now) {
 			want = append(want, window, f.schedule.Next(window, anchors))
 		}
 	}
 	if full { // it may wait for a slot
-		want = append(want, f.schedule.Next(at(s.Cursor), anchors))
+		want = append(want, at(s.NextEligible))
+		if next := f.schedule.Next(got, anchors); !got.After(now) && (next.IsZero() || next.After(now)) {
+			want = append(want, f.schedule.Next(got.Add(-1), anchors))
+		}
 	}
 	if jitter := f.schedule.Jitter(); jitter > 0 { // it may be held up
 		for t := f.schedule.Next(now.Add(-jitter), anchors); !t.IsZero() && !t.After(now); t = f.schedule.Next(t, anchors) {
@@ -626,7 +646,7 @@ func (m *model) jump(by time.Duration) {
 	defer m.mu.Unlock()
 	m.jumps++
 	for _, f := range m.flows {
-		if by < 0 {
+		if by < 0 && !f.once() {
 			clear(f.fired) // it comes to the same instants again
 		}
 		for _, w := range slices.Clip(f.windows) {
@@ -679,10 +699,10 @@ func (m *model) recovered(found []store.Change) {
 // orphans looks for records that nothing refers to any more.
 func (m *model) orphans(v *commitView, found []store.Change) {
 	for id, s := range v.states {
-		if _, defined := v.definitions[id]; !defined && !s.Deleted {
+		f := m.flow(id)
+		if _, defined := v.definitions[id]; !defined && !s.Deleted && !f.removing {
 			m.fail("flow %s has a state and no definition: %v", id, s)
 		}
-		f := m.flow(id)
 		keep := core.DefaultKeepRuns
 		if f.plan != nil && f.plan.KeepRuns != 0 {
 			keep = max(f.plan.KeepRuns, 0)

@@ -31,7 +31,13 @@ func Simulate(t *testing.T, seed uint64, steps int) Stats {
 	if w.life != nil {
 		w.end(w.life)
 	}
+	time.Sleep(time.Minute) // for tasks that ignore their context
 	w.report()
+	if w.model.commits > 20000 {
+		for id, f := range w.model.flows {
+			fmt.Println("BUSY", seed, w.pace.name, id, f.state.GetSkipped(), f.state.GetRunCount(), describe(f.plan))
+		}
+	}
 	w.stats.Seeds = 1
 	w.stats.Time = time.Since(began)
 	w.stats.Commits, w.stats.Runs, w.stats.Resumed = w.model.commits, w.model.runs, w.model.resumed
