@@ -307,19 +307,17 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		}
 	}
 	shift(&en.state.NextEligible)
+	shift(&en.state.LastRun)
+	shift(&en.state.LastFinish)
 	e.touch(en)
 	s := e.plan(en).Schedule
 	if s == nil {
 		return
 	}
-	fixed, counts := s.Interval(), s.FixedDelay()
 	_, once := s.Once() // it never comes a second time
-	if fixed || counts {
-		shift(&en.state.LastFinish)
-	}
 	waiting := e.unwait(en)
 	switch {
-	case fixed:
+	case s.Interval():
 		shift(&en.anchor)
 		shift(&en.cursor)
 		shift(&en.pausedAt)
@@ -334,12 +332,12 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 		}
 	case by < -wrongTime && !once:
 		en.cursor = min(en.cursor, now)
-		if waiting != nil && !waiting.catchUp {
+		if waiting != nil && !waiting.catchUp && waiting.since > now {
 			e.skip(en, 0, flow.SkipLimit, 1, now) // its time comes again
 			waiting = nil
 		}
 		e.reschedule(en, now)
-	case counts:
+	case s.FixedDelay():
 		e.reschedule(en, now)
 	}
 	if waiting != nil {
@@ -370,6 +368,7 @@ func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
 	case en.cursor.Sub(now) > wrongTime:
 		en.cursor = now
 	}
+	en.state.LastRun, en.state.LastFinish = min(en.state.LastRun, now), min(en.state.LastFinish, now)
 	policy := f.Backoff
 	en.state.NextEligible = min(en.state.NextEligible, now.Add(max(policy.MaxDelay, policy.RetryAfterTrip)))
 }
