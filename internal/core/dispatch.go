@@ -349,6 +349,7 @@ func (e *engine) setBack(en *entry, by time.Duration, now flow.Instant) {
 // setBackMeanwhile finds out whether the wall clock was set back while the engine was down, as far as the flow can tell: it remembers
 // what is still to come.
 func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
+	before := [...]flow.Instant{en.cursor, en.state.LastRun, en.state.LastFinish, en.state.NextEligible}
 	f := e.plan(en)
 	s := f.Schedule
 	once := false
@@ -371,4 +372,7 @@ func (e *engine) setBackMeanwhile(en *entry, now flow.Instant) {
 	en.state.LastRun, en.state.LastFinish = min(en.state.LastRun, now), min(en.state.LastFinish, now)
 	policy := f.Backoff
 	en.state.NextEligible = min(en.state.NextEligible, now.Add(max(policy.MaxDelay, policy.RetryAfterTrip)))
+	if before != [...]flow.Instant{en.cursor, en.state.LastRun, en.state.LastFinish, en.state.NextEligible} {
+		e.touch(en)
+	}
 }
