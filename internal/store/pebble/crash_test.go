@@ -76,7 +76,7 @@ func (p *powerLoss) live(t *testing.T, h *history, groups int) []remains {
 func TestPowerLoss(t *testing.T) {
 	losses, kept := 0, 0
 	for seed := range uint64(8) {
-		h := newHistory(seed)
+		h, later := newHistory(seed), newHistory(seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		disk := remains{disk: vfs.NewCrashableMem()}
 		for life := range 4 {
@@ -103,7 +103,7 @@ func TestPowerLoss(t *testing.T) {
 					kept++
 				}
 				h.grow(t, s, 10)
-				if _, err := h.check(s); err != nil {
+				if _, err := later.check(s); err != nil {
 					t.Fatalf("seed %d, life %d, some groups later: %v", seed, life, err)
 				}
 				mustClose(t, s)

@@ -17,10 +17,11 @@
 //	LOCK        held by the process that has the store open
 //	the rest    the engine's: write-ahead logs (*.log), tables (*.sst), MANIFEST-*, OPTIONS-*, marker.*
 //
-// The engine finds most damage by checksums. What it cannot find is a file that was cut short, put back from an older copy or deleted
-// where a crash could have had the same effect: it would start with less. COMMITTED tells: it is written after each commit, without a
-// sync, so it is exact after a kill and at most some seconds behind after a power loss, and never ahead. Nothing is deleted from
-// the directory before a store that is opened has been found whole.
+// The engine finds most damage by checksums. What it does not find is a file that was cut short, put back from an older copy or deleted
+// where a crash could have had the same effect: it would start with less. COMMITTED tells. The newest revision is written there after each
+// commit, without a sync, so it is exact after a kill and at most some seconds behind after a power loss, and never ahead. How much of the
+// manifest was synced, and which full logs there are, is written whenever that changes, with a sync. Nothing is deleted from the
+// directory before a store that is opened has been found whole.
 //
 // # Keys
 //

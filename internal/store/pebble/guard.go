@@ -65,14 +65,14 @@ func newGuard(inner vfs.FS, dir string) *guard {
 // trip ends all writing. The first reason counts.
 func (g *guard) trip(reason error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.err != nil {
-		return
+	first, onTrip := g.err == nil, g.onTrip
+	if first {
+		g.err = reason
+		close(g.tripped)
 	}
-	g.err = reason
-	close(g.tripped)
-	if g.onTrip != nil {
-		g.onTrip(reason)
+	g.mu.Unlock()
+	if first && onTrip != nil {
+		onTrip(reason)
 	}
 }
 

@@ -65,11 +65,12 @@ func (o Options) engine(g *guard, watch *watcher) *engine.Options {
 		LBaseMaxBytes:               256 << 20,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
+		MaxManifestFileSize:         16 << 20, // it is read twice when the store is opened
 		FormatMajorVersion:          engine.FormatNewest,
 		Logger:                      watch,
 		EventListener:               &listener,
 	}
-	// Compression costs a quarter of the throughput; values are small and the ring of kept runs bounds them.
+	// Compression would cost a quarter of the throughput, and the ring of kept runs bounds what there is to compress.
 	options.ApplyCompressionSettings(func() engine.DBCompressionSettings { return engine.DBCompressionNone })
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
