@@ -32,7 +32,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(killVariable); dir != "" {
+		fmt.Fprintln(os.Stderr, runUntilKilled(dir))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // testKinds are kinds of tasks that need nothing: log succeeds, fail fails, wait runs until it is cancelled; and testResource in
 // place of a temp_dir.

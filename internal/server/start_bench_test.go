@@ -146,13 +146,13 @@ func scanDataDir(b *testing.B, dir string) {
 	}
 }
 
-// killVariable makes TestKilledDaemon a daemon that is killed.
+// killVariable makes the test binary a daemon that kills itself: see TestMain.
 const killVariable = "SCHEDULERD_TEST_KILLED"
 
 // killedDaemon runs a daemon on dir in another process, until it is killed with runs on their way.
 func killedDaemon(b *testing.B, dir string) {
 	b.Helper()
-	command := exec.Command(os.Args[0], "-test.run=^TestKilledDaemon$")
+	command := exec.Command(os.Args[0])
 	command.Env = append(os.Environ(), killVariable+"="+dir)
 	out, err := command.CombinedOutput()
 	if command.ProcessState == nil || command.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -160,21 +160,16 @@ func killedDaemon(b *testing.B, dir string) {
 	}
 }
 
-func TestKilledDaemon(t *testing.T) {
-	dir := os.Getenv(killVariable)
-	if dir == "" {
-		return // it is for BenchmarkStart
-	}
-	s, err := Start(t.Context(), benchOptions(dir))
+// runUntilKilled runs a daemon on dir, starts some runs, and kills the process.
+func runUntilKilled(dir string) error {
+	s, err := Start(context.Background(), benchOptions(dir))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for i := range 100 {
-		if _, _, err := s.running.Trigger(t.Context(), core.TriggerRequest{FlowID: benchFlow(i).Id}); err != nil {
-			t.Fatal(err)
+		if _, _, err := s.running.Trigger(context.Background(), core.TriggerRequest{FlowID: benchFlow(i).Id}); err != nil {
+			return err
 		}
 	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }

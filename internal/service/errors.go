@@ -46,6 +46,7 @@ var table = []row{
 	{kind: core.ErrRunNotFound, code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_RUN_NOT_FOUND, advice: "ListRuns shows the runs that are kept"},
 	{kind: core.ErrFlowRunning, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_FLOW_RUNNING},
 	{kind: core.ErrFlowTripped, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_FLOW_TRIPPED},
+	{kind: core.ErrBroken, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_INVALID, advice: "apply it again, corrected"},
 	{kind: errNoData, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_ALLOWED, advice: "start schedulerd with --data-dir"},
 	{kind: errNotAllowed, code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_NOT_ALLOWED},
 	{kind: core.ErrInvalid, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID},

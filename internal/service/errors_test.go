@@ -87,6 +87,10 @@ func TestErrors(t *testing.T) {
 		},
 		{err: fmt.Errorf("logs: %w", errNoData), code: codes.FailedPrecondition, reason: "NOT_ALLOWED", message: "--data-dir"},
 		{err: fmt.Errorf("exec: %w", errNotAllowed), code: codes.PermissionDenied, reason: "NOT_ALLOWED"},
+		{
+			err:  fmt.Errorf("%w: no such task", core.ErrBroken),
+			code: codes.FailedPrecondition, reason: "INVALID", message: "no such task; apply it again",
+		},
 		{err: invalid("page_token", "bad"), code: codes.InvalidArgument, reason: "INVALID", message: "page_token: bad", fields: []string{"page_token"}},
 		{err: fmt.Errorf("%w: half a flow", core.ErrInvalid), code: codes.InvalidArgument, reason: "INVALID", message: "half a flow", fields: []string{""}},
 		{
