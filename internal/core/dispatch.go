@@ -32,6 +32,7 @@ func (e *engine) fireDue(now flow.Instant) (more bool) {
 			fire := en.nextFire
 			e.tick(en, fire, now)
 			e.schedule(en, fire)
+			e.nextBacklog(en, now) // this one may have taken the place in the queue of a missed one
 		}
 	}
 	return true
@@ -196,11 +197,15 @@ var lastInstant = flow.Instant(math.MaxInt64).Time()
 // reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is about
 // to be acted on or held up by its jitter, unless it moves to the end of a backoff window.
 func (e *engine) reschedule(en *entry, now flow.Instant) {
-	if en.nextFire != 0 && en.nextFire <= now && !(en.state.Status == flow.Backoff && interval(e.plan(en).Schedule)) {
-		return
+	after := max(en.cursor, now-1)
+	if en.nextFire != 0 && en.nextFire <= now {
+		if en.state.Status != flow.Backoff || !interval(e.plan(en).Schedule) {
+			return
+		}
+		after = en.nextFire - 1
 	}
 	en.scheduleError = ""
-	e.schedule(en, max(en.cursor, now-1))
+	e.schedule(en, after)
 }
 
 // catchUp settles the fire times of a flow that were missed, from its next one up to now, by its policy: they are counted or in the
