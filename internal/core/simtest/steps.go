@@ -161,6 +161,9 @@ func (w *world) outage() {
 	if chance(w.rng, 20) { // somebody edits the files meanwhile
 		w.edit(pick(w.rng, w.ids...))
 	}
+	if chance(w.rng, 3) {
+		w.jump()
+	}
 }
 
 // call makes a call in the background.
@@ -304,6 +307,14 @@ func (w *world) edit(id string) {
 
 // setClock sets the wall clock.
 func (w *world) setClock() {
+	w.jump()
+	w.call("nobody", "cancel", func(r *core.Running) error { // wakes the engine
+		_, err := r.Apply(context.Background(), core.ApplyRequest{DryRun: true})
+		return err
+	})
+}
+
+func (w *world) jump() {
 	by := pick(w.rng, time.Second, time.Minute, 2*time.Hour, 5*time.Hour, 10*w.pace.tick)
 	by = around(w.rng, by)
 	if chance(w.rng, 50) {
@@ -313,10 +324,6 @@ func (w *world) setClock() {
 	w.stats.Jumps++
 	w.model.jump(by)
 	w.shift.Add(int64(by))
-	w.call("nobody", "cancel", func(r *core.Running) error { // wakes the engine
-		_, err := r.Apply(context.Background(), core.ApplyRequest{DryRun: true})
-		return err
-	})
 }
 
 // runs reads a flow's kept runs.

@@ -488,6 +488,7 @@ func (w *world) check() {
 			}
 		} else if w.model.backlogged(info.Flow.ID) {
 			waiting = true
+			w.note("waits: %s %v", info.Flow.ID, w.model.flow(info.Flow.ID).state)
 		}
 	}
 	if server.Running != running || server.Flows != len(infos) || !server.Ready {
