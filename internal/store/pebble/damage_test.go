@@ -64,7 +64,7 @@ func (d disk) write(t *testing.T, fsys vfs.FS, dir string) {
 // deletes nothing.
 func TestDamage(t *testing.T) {
 	h, later := newHistory(7), newHistory(7)
-	older, killed, closed := damageStates(t, h)
+	older, killed, closed, groups := damageStates(t, h)
 	rng := rand.New(rand.NewPCG(7, 7))
 	found, harmless := 0, 0
 	try := func(t *testing.T, what string, damaged disk) {
@@ -83,11 +83,11 @@ func TestDamage(t *testing.T) {
 				return err
 			}
 			n, err := h.check(s)
-			if err == nil && n != damagedGroups {
-				t.Errorf("%s: the store opened with revision %d, want %d", what, n, damagedGroups)
+			if err == nil && n != groups {
+				t.Errorf("%s: the store opened with revision %d, want %d", what, n, groups)
 			} else if err == nil {
 				// It must go on to work, too: what the damage did may show only when tables are merged.
-				err = later.append(s, func(n int) bool { return n < damagedGroups+100 })
+				err = later.append(s, func(n int) bool { return n < groups+100 })
 				if err == nil {
 					_, err = later.check(s)
 				}
@@ -127,14 +127,14 @@ func TestDamage(t *testing.T) {
 					continue
 				}
 				changed("emptied", []byte{})
-				for range 3 {
+				for range 2 {
 					n := rng.IntN(len(content))
 					changed(fmt.Sprintf("cut at %d of %d", n, len(content)), content[:n])
 				}
 				if n := len(bytes.TrimRight(content, "\x00")); n > 20 {
 					changed("cut by a few bytes", content[:n-1-rng.IntN(20)])
 				}
-				for range 10 {
+				for range 6 {
 					n := rng.IntN(len(content))
 					flipped := slices.Clone(content)
 					flipped[n] ^= 1 << rng.IntN(8)
@@ -163,10 +163,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-const damagedGroups = 1000
-
 // damageStates writes a history and returns the directory as it was after 300 groups, as a kill would have left it, and after Close.
-func damageStates(t *testing.T, h *history) (older, killed, closed disk) {
+func damageStates(t *testing.T, h *history) (older, killed, closed disk, groups int) {
 	t.Helper()
 	fsys := vfs.NewCrashableMem()
 	now := func() disk { // at one moment
@@ -179,14 +177,34 @@ func damageStates(t *testing.T, h *history) (older, killed, closed disk) {
 	mustClose(t, s)
 	older = now()
 	s = mustOpen(t, o)
-	h.grow(t, s, damagedGroups-500)
-	// The kill comes when the engine is behind with its tables, so that there are several logs to be read.
+	h.grow(t, s, 500)
+	// The kill comes when the engine is two logs behind with its tables: it will have to read three.
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	gate.close()
-	h.grow(t, s, 200)
+	log, full := s.guard.currentLog(), 0
+	err := h.append(s, func(n int) bool {
+		groups = n
+		if now := s.guard.currentLog(); now != log {
+			log = now
+			full++
+		}
+		return full < 2
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	killed = now()
 	gate.fail(nil)
 	mustClose(t, s)
-	return older, killed, now()
+	return older, killed, now(), groups
+}
+
+func (g *guard) currentLog() string {
+	g.logs.Lock()
+	defer g.logs.Unlock()
+	return g.logs.current.name
 }
 
 // A directory in which something else is, or a part of a store, is not taken for a new store.
