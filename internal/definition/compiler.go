@@ -3,8 +3,11 @@ package definition
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	schedulerdv1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
@@ -68,6 +71,7 @@ func (c *Compiler) Compile(file *schedulerdv1.FlowsFile, o Options) (*Set, fault
 	first := make(map[string]int, len(file.GetFlows()))
 	calls := calls{outside: o.Calls, ids: first}
 	o.Shared = set.Kinds
+	each := c.flows(file.GetFlows(), o)
 	for i, f := range file.GetFlows() {
 		path := fault.Index("flows", i)
 		if at, twice := first[f.GetId()]; twice {
@@ -78,9 +82,9 @@ func (c *Compiler) Compile(file *schedulerdv1.FlowsFile, o Options) (*Set, fault
 		} else if f.GetId() != "" {
 			first[f.GetId()] = i
 		}
-		compiled, sites := c.flow(path, f, o, &faults)
-		set.Flows = append(set.Flows, compiled)
-		calls.sites = append(calls.sites, sites)
+		faults = append(faults, each[i].faults...)
+		set.Flows = append(set.Flows, each[i].flow)
+		calls.sites = append(calls.sites, each[i].sites)
 		if len(faults) > maxFaults {
 			break
 		}
@@ -90,6 +94,42 @@ func (c *Compiler) Compile(file *schedulerdv1.FlowsFile, o Options) (*Set, fault
 		faults = append(faults[:maxFaults], fault.Fault{Offset: -1, Message: fmt.Sprintf("there are more than %d faults; these are the first", maxFaults)})
 	}
 	return set, faults
+}
+
+// compiledFlow is what a flow came to.
+type compiledFlow struct {
+	flow   *core.Flow
+	sites  []callSite
+	faults fault.List
+}
+
+// flows compiles flows, some at a time. What is wrong with one is bounded as all is.
+func (c *Compiler) flows(flows []*schedulerdv1.Flow, o Options) []compiledFlow {
+	out := make([]compiledFlow, len(flows))
+	var workers sync.WaitGroup
+	var next, faults atomic.Int64
+	var panicked atomic.Pointer[any]
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store(&p)
+				}
+			}()
+			for i := next.Add(1) - 1; i < int64(len(flows)); i = next.Add(1) - 1 {
+				x := &out[i]
+				x.flow, x.sites = c.flow(fault.Index("flows", int(i)), flows[i], o, &x.faults)
+				if faults.Add(int64(len(x.faults))) > maxFaults {
+					next.Store(int64(len(flows))) // those before are compiled or about to be: enough is told
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if p := panicked.Load(); p != nil {
+		panic(*p) // where the caller can recover from it
+	}
+	return out
 }
 
 // CompileFlow compiles one flow by itself. Flows that it calls are looked up when it runs.

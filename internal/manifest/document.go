@@ -20,7 +20,8 @@ import (
 // document is one source: its lines for excerpts, its tree to find places in, and what is wrong with it.
 type document struct {
 	name     string
-	lines    []string
+	text     string
+	split    []string   // text in lines, once something is wrong
 	root     *yaml.Node // nil: it is no YAML
 	problems Problems
 	partly   bool // reading ended before the end of the tree
@@ -47,7 +48,7 @@ func parse(source Source) (d *document, file *schedulerdv1.FlowsFile) {
 		return d, file
 	}
 	source.Content = joinSurrogates(source.Content)
-	d.lines = lineBreak.Split(string(source.Content), -1)
+	d.text = string(source.Content)
 	defer func() {
 		// The parser is not ours, and the text is anybody's.
 		if recover() != nil {
@@ -73,6 +74,14 @@ func marks(text []byte) int {
 
 // lineBreak is what YAML 1.1 takes for the end of a line.
 var lineBreak = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
+
+// lines are those of the text.
+func (d *document) lines() []string {
+	if d.split == nil {
+		d.split = lineBreak.Split(d.text, -1)
+	}
+	return d.split
+}
 
 func invalidUTF8(text []byte) int {
 	if utf8.Valid(text) {
@@ -131,8 +140,8 @@ func (d *document) reportAt(n *yaml.Node, field, format string, args ...any) {
 
 func (d *document) problem(line, column int, field, message string) Problem {
 	p := Problem{Source: d.name, Line: line, Column: column, Field: field, Message: message}
-	if line >= 1 && line <= len(d.lines) && !strings.Contains(message, "\n") {
-		p.Excerpt = excerpt(line, column, d.lines[line-1])
+	if line >= 1 && line <= len(d.lines()) && !strings.Contains(message, "\n") {
+		p.Excerpt = excerpt(line, column, d.lines()[line-1])
 	}
 	return p
 }
@@ -217,10 +226,10 @@ func (d *document) place(at found, offset int) (line, column int) {
 
 // inside is the place of a byte of a scalar's text. Where the text is not written as it is, it is where the scalar begins.
 func (d *document) inside(n *yaml.Node, offset int) (line, column int) {
-	if n.Line > len(d.lines) || offset > len(n.Value) {
+	if n.Line > len(d.lines()) || offset > len(n.Value) {
 		return n.Line, n.Column
 	}
-	written := skip(d.lines[n.Line-1], n.Column-1)
+	written := skip(d.lines()[n.Line-1], n.Column-1)
 	switch {
 	case n.Style&yaml.LiteralStyle != 0:
 		return d.insideLiteral(n, offset)
@@ -242,11 +251,11 @@ func (d *document) inside(n *yaml.Node, offset int) (line, column int) {
 func (d *document) insideLiteral(n *yaml.Node, offset int) (line, column int) {
 	before := n.Value[:offset]
 	line = n.Line + 1 + strings.Count(before, "\n")
-	if line > len(d.lines) {
+	if line > len(d.lines()) {
 		return n.Line, n.Column
 	}
 	before = before[strings.LastIndexByte(before, '\n')+1:]
-	text := d.lines[line-1]
+	text := d.lines()[line-1]
 	whole, _, _ := strings.Cut(n.Value[offset-len(before):], "\n")
 	indent := strings.Index(text, whole)
 	if indent < 0 || strings.TrimLeft(text[:indent], " ") != "" {

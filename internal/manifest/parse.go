@@ -2,7 +2,11 @@ package manifest
 
 import (
 	"fmt"
+	"iter"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	schedulerdv1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/definition"
@@ -28,8 +32,7 @@ type origin struct {
 func Parse(sources []Source) (*Set, Problems) {
 	set := &Set{File: &schedulerdv1.FlowsFile{}}
 	var problems Problems
-	for _, source := range sources {
-		d, file := parse(source)
+	for d, file := range parsed(sources) {
 		set.documents = append(set.documents, d)
 		problems = append(problems, d.problems...)
 		for i, f := range file.GetFlows() {
@@ -42,6 +45,28 @@ func Parse(sources []Source) (*Set, Problems) {
 		}
 	}
 	return set, problems.told(set.order())
+}
+
+// parsed reads sources, some at a time, and gives them in their order.
+func parsed(sources []Source) iter.Seq2[*document, *schedulerdv1.FlowsFile] {
+	documents, files := make([]*document, len(sources)), make([]*schedulerdv1.FlowsFile, len(sources))
+	var readers sync.WaitGroup
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(sources)) {
+		readers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(sources)); i = next.Add(1) - 1 {
+				documents[i], files[i] = parse(sources[i])
+			}
+		})
+	}
+	readers.Wait()
+	return func(yield func(*document, *schedulerdv1.FlowsFile) bool) {
+		for i, d := range documents {
+			if !yield(d, files[i]) {
+				return
+			}
+		}
+	}
 }
 
 // Check reads sources and compiles them together. If there are problems, the other results must not be used.

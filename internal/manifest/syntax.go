@@ -23,13 +23,13 @@ func (d *document) syntax(err error) {
 	if m := syntaxError.FindStringSubmatch(message); m != nil {
 		message = m[2]
 		if n, err := strconv.Atoi(m[1]); err == nil {
-			line = min(max(n, 1), len(d.lines))
+			line = min(max(n, 1), len(d.lines()))
 		}
 	}
 	if found := d.lineOf(message); found > 0 {
 		line = found
 	}
-	text := d.lines[line-1]
+	text := d.lines()[line-1]
 	column := 1 + len(text) - len(strings.TrimLeft(text, " "))
 	at := func(i int) int { return 1 + utf8.RuneCountInString(text[:i]) }
 	switch {
@@ -77,21 +77,21 @@ func (d *document) syntax(err error) {
 // the file is too large to be read so often.
 func (d *document) lineOf(message string) int {
 	size := 0
-	for _, l := range d.lines {
+	for _, l := range d.lines() {
 		size += len(l) + 1
 	}
 	if size > maxSearched {
 		return 0
 	}
 	same := func(n int) bool {
-		err := readable(strings.Join(d.lines[:n], "\n"))
+		err := readable(strings.Join(d.lines()[:n], "\n"))
 		if err == nil {
 			return false
 		}
 		m := syntaxError.FindStringSubmatch(err.Error())
 		return m != nil && m[2] == message
 	}
-	return min(1+sort.Search(len(d.lines), func(i int) bool { return same(i + 1) }), len(d.lines))
+	return min(1+sort.Search(len(d.lines()), func(i int) bool { return same(i + 1) }), len(d.lines()))
 }
 
 func readable(text string) error {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -20,7 +21,9 @@ import (
 	"github.com/schedulerd/schedulerd/internal/runlog"
 	"github.com/schedulerd/schedulerd/internal/service"
 	"github.com/schedulerd/schedulerd/internal/store/pebble"
+	"github.com/schedulerd/schedulerd/internal/task/channel"
 	"github.com/schedulerd/schedulerd/internal/task/exec/process"
+	"github.com/schedulerd/schedulerd/internal/worker"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -37,6 +40,7 @@ type Server struct {
 	service   *service.Service
 	files     *flowsFiles
 	running   *core.Running
+	workers   *worker.Hub
 	reloading sync.Mutex
 
 	api       *grpc.Server
@@ -103,7 +107,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.compiler = definition.New(s.options.kinds(kept.owner))
+	pool := &channel.Pool{}
+	s.onStop("connections of tasks", pool.Close)
+	s.workers = worker.New(worker.Options{StreamAge: s.options.WatchAge, Log: s.log.With("part", "workers")})
+	s.onStop("workers", func() error { s.workers.Close(); return nil })
+	s.compiler = definition.New(s.options.kinds(kept.owner, pool, s.workers))
 	if s.files, err = readFlows(s.options.Flows, s.compiler, stored(ctx, kept.store), nil); err != nil {
 		return err
 	}
@@ -242,6 +250,7 @@ func (s *Server) listen() error {
 	s.api = grpc.NewServer(options...)
 	s.onStop("API server", func() error { s.api.Stop(); return nil })
 	pb.RegisterSchedulerServiceServer(s.api, s.service)
+	pb.RegisterWorkerServiceServer(s.api, s.workers)
 	healthpb.RegisterHealthServer(s.api, healthService{s.readiness.grpc, s.draining.Done()})
 	s.metrics.calls.know(s.api.GetServiceInfo())
 
@@ -331,6 +340,7 @@ func (s *Server) schedule(ctx context.Context, kept *data) error {
 			return of{ErrFlows, err}
 		}
 	}
+	s.files.Flows = nil // the scheduler has them
 	running, err := scheduler.Start(ctx)
 	if err != nil {
 		if isStore(err) {
@@ -348,6 +358,7 @@ func (s *Server) schedule(ctx context.Context, kept *data) error {
 		store: storeFiguresOf(kept.disk),
 	})
 	s.background(s.readiness.run)
+	s.background(func(context.Context) { debug.FreeOSMemory() }) // reading a hundred thousand flows takes ten times what they are
 	return nil
 }
 
