@@ -24,10 +24,11 @@ const module = "github.com/schedulerd/schedulerd/"
 var arrows = map[string][]string{
 	"cmd/schedulerd":    {"internal/server"},
 	"cmd/schedctl":      {"internal/schedctl"},
-	"internal/server":   {"internal/service", "internal/core", "internal/definition", "internal/fault", "internal/task", "internal/store", "internal/manifest", "internal/runlog", "gen/go", "web"},
+	"internal/server":   {"internal/service", "internal/core", "internal/definition", "internal/fault", "internal/task", "internal/store", "internal/manifest", "internal/runlog", "internal/worker", "gen/go", "web"},
 	"internal/service":  {"internal/core", "internal/definition", "internal/fault", "internal/manifest", "internal/runlog", "gen/go/schedulerd/v1"},
 	"internal/runlog":   {"internal/core"},
-	"internal/task":     {"internal/core", "internal/expr", "internal/fault", "gen/go/schedulerd/v1"},
+	"internal/task":     {"internal/core", "internal/expr", "internal/fault", "internal/worker", "gen/go/schedulerd/v1"},
+	"internal/worker":   {"internal/core/workflow", "gen/go/schedulerd/v1"},
 	"internal/store":    {"internal/core/store", "gen/go/schedulerd/store"},
 	"internal/manifest": {"internal/core", "internal/definition", "internal/fault", "gen/go/schedulerd/v1"},
 	"internal/schedctl": {"internal/core/schedule", "internal/manifest", "gen/go/schedulerd/v1"},
@@ -42,6 +43,7 @@ var arrows = map[string][]string{
 	"internal/core/flow":     {"internal/core/schedule"},
 
 	"gen/go": {},
+	"sdk/go": {"gen/go/schedulerd/v1"},
 	"web":    {},
 }
 

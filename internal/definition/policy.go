@@ -86,6 +86,7 @@ func (x *compilation) retry(path string, r *schedulerdv1.RetryPolicy) *workflow.
 var errorClasses = []string{
 	"error", "timeout", "panic", "target", "result", "expression", "circuit_open", "rate_limited",
 	"exit", "signal", "start", "output", "http", "network", "tls", "redirect", "request", "response", "grpc", "fail", "store",
+	"no_worker", "worker_lost", "queue_full", "cancelled",
 }
 
 // errorClass finds misspelt error classes, which would never match. One that is more than a letter away is taken for a class

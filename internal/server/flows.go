@@ -40,7 +40,7 @@ func readFlows(paths []string, compiler *definition.Compiler, exists func(string
 
 // Check tells what is wrong with the flows files of o, without starting anything.
 func Check(o Options) (flows int, err error) {
-	files, err := readFlows(o.Flows, definition.New(o.kinds("")), nil, nil)
+	files, err := readFlows(o.Flows, definition.New(o.kinds("", nil, nil)), nil, nil)
 	if err != nil {
 		return 0, err
 	}

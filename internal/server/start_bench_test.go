@@ -93,7 +93,7 @@ func fillDataDir(b *testing.B, dir string, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	compiler := definition.New(benchOptions(dir).kinds(""))
+	compiler := definition.New(benchOptions(dir).kinds("", nil, nil))
 	r, err := core.New(core.Config{Store: disk, Describe: definition.Describe, Basis: ""}).Start(b.Context())
 	if err != nil {
 		b.Fatal(err)

@@ -13,8 +13,9 @@ import (
 //  1. health goes NOT_SERVING, so that load balancers send nobody here any more;
 //  2. the drain delay passes, for them to notice;
 //  3. open streams end: watches with a last response that says so;
-//  4. the API ends: calls on their way finish, new ones are refused;
-//  5. the scheduler stops: runs finish within the grace, or are cancelled; resources are torn down;
+//  4. the API takes no new connections, and clients are asked to go; the scheduler stops: runs finish within the grace, or are
+//     cancelled, and resources are torn down. Workers report over the streams that they have;
+//  5. the API ends: workers are sent away, and calls on their way finish;
 //  6. the admin listener ends, the store is closed.
 //
 // A second Stop, also a concurrent one, waits for the same result. ctx bounds the caller's wait, not the stop: see Hurry.
@@ -48,10 +49,13 @@ func (s *Server) stop() {
 	}
 	s.service.EndStreams()
 	s.drain()
-	s.endAPI()
+	calls := make(chan struct{})
+	go func() { defer close(calls); s.api.GracefulStop() }()
 	if result, err := s.running.Stop(context.Background(), s.options.Grace); err == nil { // it is: nothing bounds the wait
 		s.report(result)
 	}
+	s.workers.Close()
+	s.endAPI(calls)
 	s.err = errors.Join(s.trouble(), s.cleanUp())
 	if s.err != nil {
 		s.log.Error("stopped, with an error", "took", time.Since(began), "error", s.err)
@@ -84,7 +88,7 @@ func (s *Server) pause(d time.Duration) {
 }
 
 // endAPI lets calls finish, for as long as drainTimeout, or hurryTimeout in a hurry.
-func (s *Server) endAPI() {
+func (s *Server) endAPI(calls <-chan struct{}) {
 	cut := func() {
 		s.log.Warn("calls that do not end are cut off")
 		s.api.Stop()
@@ -93,7 +97,7 @@ func (s *Server) endAPI() {
 	defer late.Stop()
 	forget := context.AfterFunc(s.hurry, func() { late.Reset(hurryTimeout) })
 	defer forget()
-	s.api.GracefulStop()
+	<-calls
 }
 
 // report tells of runs that did not end by themselves, and of teardowns that failed.
