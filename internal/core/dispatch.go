@@ -197,7 +197,7 @@ var lastInstant = flow.Instant(math.MaxInt64).Time()
 // reschedule computes the next fire time anew, since what it depends on changed. One that has come already is left alone: it is about
 // to be acted on or held up by its jitter, unless it moves to the end of a backoff window.
 func (e *engine) reschedule(en *entry, now flow.Instant) {
-	after := max(en.cursor, now-1)
+	after := en.reached(now)
 	if en.nextFire != 0 && en.nextFire <= now {
 		if en.state.Status != flow.Backoff || !interval(e.plan(en).Schedule) {
 			return

@@ -50,6 +50,15 @@ func (en *entry) anchors() schedule.Anchors {
 	return a
 }
 
+// reached is the fire time after which the next one is looked for: all up to there, and up to now, were acted on.
+func (en *entry) reached(now flow.Instant) flow.Instant {
+	reached := max(en.cursor, now-1)
+	if w := en.waiting; w != nil && !w.catchUp {
+		reached = max(reached, w.since)
+	}
+	return reached
+}
+
 // beginAnew makes another schedule count from now on.
 func (en *entry) beginAnew(now flow.Instant) {
 	en.anchor = now

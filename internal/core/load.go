@@ -339,7 +339,7 @@ func (e *engine) recheck(en *entry, now flow.Instant) {
 	if en.deleted || en.removing || e.stopping || e.plan(en) == broken || en.nextFire != 0 && en.nextFire <= now {
 		return
 	}
-	if next, err := e.next(en, max(en.cursor, now-1)); err == nil && next != en.nextFire {
+	if next, err := e.next(en, en.reached(now)); err == nil && next != en.nextFire {
 		e.setDue(en, next)
 		e.touch(en)
 	}

@@ -53,8 +53,8 @@ type flowModel struct {
 
 	// Calls that were made, whatever became of them, and those that are on their way.
 	triggers, triggered   int
-	resets, resetting     int // since the last state
-	resumes, resuming     int
+	resets, resumes       int // how many states they may still show in: the next one may have been on its way before the call
+	resetting, resuming   int
 	cancels               int
 	lastRunning, lastTrip time.Time // when it was last seen so
 }
@@ -242,6 +242,8 @@ func (m *model) transition(f *flowModel, next *storev1.StateRecord, v *commitVie
 	m.backlog(f, prev, next, jumped, bad)
 	if !jumped {
 		m.accounts(f, prev, next, started, bad)
+	} else if next.NextEligible != 0 {
+		f.windows = append(f.windows, window{next.LastFinish - int64(f.schedule.Jitter()), next.NextEligible})
 	}
 	for i, n := range next.Skipped {
 		if i < len(prev.Skipped) && n < prev.Skipped[i] && (flow.SkipReason(i) != flow.SkipPaused || f.resumes == 0) {
@@ -255,7 +257,12 @@ func (m *model) transition(f *flowModel, next *storev1.StateRecord, v *commitVie
 		f.lastTrip = time.Now()
 	}
 	f.old, f.before, f.jumps = nil, nil, m.sealed
-	f.resets, f.resumes = f.resetting, f.resuming
+	if f.resets > 0 && f.resetting == 0 {
+		f.resets--
+	}
+	if f.resumes > 0 && f.resuming == 0 {
+		f.resumes--
+	}
 }
 
 func describe(p *plan) string {
@@ -361,6 +368,10 @@ func (m *model) runStarted(f *flowModel, prev, next *storev1.StateRecord, ended,
 	}
 	if jumped || m.jumps > 0 && run.FireTime == prev.NextFire { // it waited while the clock was set back
 		return
+	}
+	if ended && f.resets > 0 && f.schedule.Interval() {
+		// It failed, held off, ran at the end of the window and was reset, all in one commit: nothing tells of the window any more.
+		f.windows = append(f.windows, window{next.LastFinish - int64(f.schedule.Jitter()), run.FireTime})
 	}
 	if !slices.Contains(prev.Backlog, run.FireTime) && !f.named(f.schedule, next.Anchor, run.FireTime, prev, next) && !f.named(f.before, prev.Anchor, run.FireTime, prev, next) {
 		bad("run %d is for %v, which is no fire time", run.Number, at(run.FireTime))
@@ -601,7 +612,7 @@ func (m *model) called(flowID, what string) func() {
 	case "cancel":
 		f.cancels++
 	case "reset":
-		f.resets++
+		f.resets = 2
 		f.resetting++
 		return func() {
 			m.mu.Lock()
@@ -609,7 +620,7 @@ func (m *model) called(flowID, what string) func() {
 			f.resetting--
 		}
 	case "resume":
-		f.resumes++
+		f.resumes = 2
 		f.resuming++
 		return func() {
 			m.mu.Lock()

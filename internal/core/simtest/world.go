@@ -237,6 +237,7 @@ func (w *world) begin() {
 		w.note("life %d begins with %d flows in files", l.number, len(w.files))
 		s := core.New(core.Config{
 			Store: l.store, MaxConcurrentRuns: w.model.maxRuns, Now: w.now, ClockCheck: time.Hour, Random: func() float64 { return w.model.random },
+			Basis: fmt.Sprint(fate(w.seed, "basis", l.number) < 0.2), // of the time zones, say
 			Compile: func(source []byte, origin core.Origin) (*core.Flow, error) {
 				p, err := parsePlan(source)
 				if err != nil {
