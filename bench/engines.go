@@ -40,6 +40,7 @@ type when struct {
 
 var engines = map[string]func() engine{
 	"schedulerd":         func() engine { return newOurs(store.NewMemory()) },
+	"schedulerd, in Go":  func() engine { return newOurs(store.NewMemory()) },
 	"heap and workers":   func() engine { return newFloor(false) },
 	"heap and goroutine": func() engine { return newFloor(true) },
 	"robfig/cron": func() engine {

@@ -31,9 +31,11 @@ type question struct {
 }
 
 var questions = []question{
+	{1, "rpcs", "Calls: Status, and Triggers that are refused, accepted, durable", rpcs},
 	{3, "due", "Due times: flows that become due while many others wait, each with a run that does nothing, in memory", due},
 	{4, "herd", "Herd: all flows due in one instant", herd},
 	{5, "memory", "Memory of flows that wait, and of collecting the garbage around them", memory},
+	{8, "watch", "WatchStatus: one change to many streams", watching},
 	{9, "workflow", "Running a workflow of tasks that do nothing", workflows},
 	{10, "next", "Next fire times and parsing", next},
 }

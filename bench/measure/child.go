@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +92,9 @@ func IfChild() {
 	if len(os.Args) != 4 || os.Args[1] != childMark {
 		return
 	}
+	stop := profile(os.Args[2])
 	sample, err := programs[os.Args[2]]([]byte(os.Args[3]), &Talk{bufio.NewReader(os.Stdin), os.Stdout})
+	stop()
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(sample)
 	}
@@ -99,6 +103,38 @@ func IfChild() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// ProfileVariable names a folder into which each child writes profiles of itself; see runtime/pprof.
+const ProfileVariable = "BENCH_PROFILE"
+
+// profile begins a profile of this process, if one is wanted, and returns what ends it.
+func profile(name string) (stop func()) {
+	dir := os.Getenv(ProfileVariable)
+	if dir == "" {
+		return func() {}
+	}
+	file := func(kind string) (io.WriteCloser, error) {
+		return os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.%s", name, os.Getpid(), kind)))
+	}
+	cpu, err := file("cpu")
+	if err == nil {
+		err = pprof.StartCPUProfile(cpu)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "no profile:", err)
+		return func() {}
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		heap, err := file("heap")
+		if err == nil {
+			err = errors.Join(pprof.Lookup("allocs").WriteTo(heap, 0), heap.Close())
+		}
+		if err := errors.Join(err, cpu.Close()); err != nil {
+			fmt.Fprintln(os.Stderr, "no profile:", err)
+		}
+	}
 }
 
 // Process is a child that runs.

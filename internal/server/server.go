@@ -203,30 +203,35 @@ func (s *Server) callOptions() []grpc.ServerOption {
 		grpc.ChainStreamInterceptor(calls.stream, s.service.Stream),
 		grpc.StatsHandler(s.metrics.calls),
 		grpc.MaxRecvMsgSize(int(s.options.MaxRequestSize)),
-		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxHeaderListSize(64 << 10),
 		grpc.WaitForHandlers(true),
 	}
 }
 
-// apiOptions are the API's besides.
-func (s *Server) apiOptions() ([]grpc.ServerOption, error) {
-	options := append(s.callOptions(),
+// Transport is how the API's connections are run, without what is done with the calls.
+func Transport(o Options) []grpc.ServerOption {
+	return []grpc.ServerOption{
 		// A client that vanished without a word is noticed within 40 s; one that asks more often than every 10 s is not welcome.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time:             30 * time.Second,
 			Timeout:          10 * time.Second,
-			MaxConnectionAge: s.options.ConnectionAge,
+			MaxConnectionAge: o.ConnectionAge,
 			// Streams end by themselves, with a last response; the connection must not end before them.
-			MaxConnectionAgeGrace: s.options.WatchAge + time.Minute,
+			MaxConnectionAgeGrace: o.WatchAge + time.Minute,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(20*time.Second),
+		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.MaxConcurrentStreams(o.MaxStreams),
 		// Measured: workers save the growth of a fresh stack per call, and a window of 1 MiB lets a large request come at once.
 		grpc.NumStreamWorkers(64),
-		grpc.InitialWindowSize(1<<20),
-		grpc.InitialConnWindowSize(1<<20),
-	)
+		grpc.InitialWindowSize(1 << 20),
+		grpc.InitialConnWindowSize(1 << 20),
+	}
+}
+
+// apiOptions are the API's besides.
+func (s *Server) apiOptions() ([]grpc.ServerOption, error) {
+	options := append(s.callOptions(), Transport(s.options)...)
 	if s.options.TLSCert == "" {
 		return options, nil
 	}
