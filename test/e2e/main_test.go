@@ -9,6 +9,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(roleVariable); name != "" {
+		role(name)
+		return
+	}
 	code := m.Run()
 	daemon.Cleanup()
 	os.Exit(code)
