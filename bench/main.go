@@ -32,18 +32,23 @@ type question struct {
 
 var questions = []question{
 	{1, "rpcs", "Calls: Status, and Triggers that are refused, accepted, durable", rpcs},
+	{2, "list", "List by pages while updates go on", listing},
 	{3, "due", "Due times: flows that become due while many others wait, each with a run that does nothing, in memory", due},
 	{4, "herd", "Herd: all flows due in one instant", herd},
 	{5, "memory", "Memory of flows that wait, and of collecting the garbage around them", memory},
+	{6, "durable", "Durable firings", durable},
+	{7, "restart", "Restart to ready", restart},
 	{8, "watch", "WatchStatus: one change to many streams", watching},
 	{9, "workflow", "Running a workflow of tasks that do nothing", workflows},
 	{10, "next", "Next fire times and parsing", next},
+	{11, "idle", "An idle daemon, and one that works for long", idle},
 }
 
 // session is a question being answered.
 type session struct {
 	quick  bool
 	rounds int
+	soak   time.Duration // how long question 11 works; 0: a minute
 	result measure.Result
 }
 
@@ -84,14 +89,15 @@ func main() {
 	only := flag.String("only", "", "numbers of questions, with commas between; empty: all")
 	results := flag.String("json", "results", "folder of the results, one file a question")
 	report := flag.String("report", "RESULTS.md", "file of the report over all results in the folder")
+	soak := flag.Duration("soak", 0, "how long question 11 works; 0: a minute, or seconds with -quick")
 	flag.Parse()
-	if err := run(*quick, *only, *results, *report); err != nil {
+	if err := run(*quick, *only, *results, *report, *soak); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(quick bool, only, results, report string) error {
+func run(quick bool, only, results, report string, soak time.Duration) error {
 	if err := os.MkdirAll(results, 0o755); err != nil {
 		return err
 	}
@@ -107,7 +113,7 @@ func run(quick bool, only, results, report string) error {
 		if len(numbers) > 0 && !slices.Contains(numbers, q.number) {
 			continue
 		}
-		s := &session{quick: quick, rounds: 5}
+		s := &session{quick: quick, rounds: 5, soak: soak}
 		if quick {
 			s.rounds = 1
 		}
