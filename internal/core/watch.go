@@ -49,12 +49,14 @@ type Watch struct {
 	items    []ringItem
 	last     time.Time
 	ending   bool
+	bookmark *time.Timer
 }
 
 // Watch begins a watch.
 func (r *Running) Watch(o WatchOptions) (*Watch, error) {
 	e := r.engine
-	w := &Watch{engine: e, filter: newFilter(o.Filter), interval: o.MinInterval, revision: o.From}
+	w := &Watch{engine: e, filter: newFilter(o.Filter), interval: o.MinInterval, revision: o.From, bookmark: time.NewTimer(bookmarkEvery)}
+	w.bookmark.Stop() // it runs while Next waits
 	if !w.filter.all {
 		w.shown = map[*entry]struct{}{}
 	}
@@ -82,8 +84,8 @@ func (w *Watch) Next(ctx context.Context) (Batch, error) {
 	if w.ending {
 		return Batch{}, ErrWatchEnded
 	}
-	bookmark := time.NewTimer(bookmarkEvery)
-	defer bookmark.Stop()
+	w.bookmark.Reset(bookmarkEvery)
+	defer w.bookmark.Stop()
 	if err := w.pace(ctx); err != nil {
 		return Batch{}, err
 	}
@@ -116,7 +118,7 @@ func (w *Watch) Next(ctx context.Context) (Batch, error) {
 			if err := w.pace(ctx); err != nil {
 				return Batch{}, err
 			}
-		case <-bookmark.C:
+		case <-w.bookmark.C:
 			w.last = time.Now()
 			return Batch{Revision: w.revision}, nil
 		case <-ctx.Done():

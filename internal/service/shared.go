@@ -1,7 +1,9 @@
 package service
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
@@ -13,10 +15,37 @@ import (
 const sharedInfos = 4096
 
 // shared keeps the states that watchers are sending, each translated and encoded once for all of them. What was not asked for
-// while sharedInfos others came is forgotten.
+// while sharedInfos others came is forgotten. It also keeps the last whole response: streams that keep up get the same one.
 type shared struct {
 	mu         sync.Mutex
 	young, old map[*core.Info]*pb.FlowInfo
+	encodings  uint64 // of states, so far
+	last       atomic.Pointer[sharedResponse]
+}
+
+type sharedResponse struct {
+	batch   core.Batch
+	message *pb.WatchStatusResponse
+}
+
+// response is the one that a batch was sent in, if another stream has sent the same one last.
+func (s *shared) response(batch core.Batch) *pb.WatchStatusResponse {
+	last := s.last.Load()
+	if last == nil || last.batch.Revision != batch.Revision || last.batch.InitialComplete != batch.InitialComplete ||
+		last.batch.Ending != batch.Ending || !slices.Equal(last.batch.Changes, batch.Changes) {
+		return nil
+	}
+	return last.message
+}
+
+// sent keeps a response that has all of a batch, and gives what to send in its place.
+func (s *shared) sent(batch core.Batch, response *pb.WatchStatusResponse) *pb.WatchStatusResponse {
+	if len(batch.Changes) == 0 || batch.Changes[0].Type == core.Snapshot {
+		return response
+	}
+	response = encoded(response)
+	s.last.Store(&sharedResponse{batch, response})
+	return response
 }
 
 // flow is the state of a change.
@@ -33,6 +62,7 @@ func (s *shared) flow(c core.Change) *pb.FlowInfo {
 	out, ok := s.old[c.Info]
 	if !ok {
 		out = encoded(flowInfo(c.Info))
+		s.encodings++
 	}
 	if len(s.young) >= sharedInfos {
 		s.young, s.old = nil, s.young
@@ -46,12 +76,12 @@ func (s *shared) flow(c core.Change) *pb.FlowInfo {
 
 // encoded is a message that is m once it was sent: it holds m's bytes in the place of unknown fields, which any codec copies
 // out as they are. Sending it costs a copy instead of an encoding.
-func encoded(m *pb.FlowInfo) *pb.FlowInfo {
+func encoded[M proto.Message](m M) M {
 	raw, err := proto.Marshal(m)
 	if err != nil {
 		return m // and the same error where it is sent
 	}
-	out := &pb.FlowInfo{}
-	out.ProtoReflect().SetUnknown(raw)
-	return out
+	out := m.ProtoReflect().New()
+	out.SetUnknown(raw)
+	return out.Interface().(M)
 }

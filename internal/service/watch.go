@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
@@ -38,30 +39,35 @@ func (s *Service) WatchStatus(r *pb.WatchStatusRequest, stream grpc.ServerStream
 
 	ctx, cancel := s.streamContext(stream.Context(), s.watchAge())
 	defer cancel()
-	token := r.GetResumeToken()
+	at := from // the revision that the client can resume from
 	for {
 		batch, err := watch.Next(ctx)
 		if err != nil {
 			switch context.Cause(ctx) {
 			case errDraining:
-				return after(stream.Send(&pb.WatchStatusResponse{ResumeToken: token, Ending: true}), core.ErrStopping)
+				return after(stream.Send(&pb.WatchStatusResponse{ResumeToken: tokenAfter(instance, at), Ending: true}), core.ErrStopping)
 			case errAged:
-				return stream.Send(&pb.WatchStatusResponse{ResumeToken: token, Ending: true})
+				return stream.Send(&pb.WatchStatusResponse{ResumeToken: tokenAfter(instance, at), Ending: true})
 			}
 			return err
 		}
-		next := token
-		if batch.Revision > 0 {
-			next = resumeToken(instance, batch.Revision)
-		}
-		if err := s.sendBatch(stream, batch, token, next); err != nil {
+		batch.Revision = cmp.Or(batch.Revision, at)
+		if err := s.sendBatch(stream, instance, batch, at); err != nil {
 			return err
 		}
 		if batch.Ending {
 			return core.ErrStopping
 		}
-		token = next
+		at = batch.Revision
 	}
+}
+
+// tokenAfter is the token of a watch at a revision; empty if it has seen nothing yet.
+func tokenAfter(instance string, revision uint64) string {
+	if revision == 0 {
+		return ""
+	}
+	return resumeToken(instance, revision)
 }
 
 // after is err, or then if there is none.
@@ -80,7 +86,10 @@ const (
 
 // sendBatch sends a batch in as many responses as it takes. Only the last one carries the token to resume after the batch: a
 // client that is cut off between two of them gets the batch again.
-func (s *Service) sendBatch(stream grpc.ServerStreamingServer[pb.WatchStatusResponse], batch core.Batch, before, after string) error {
+func (s *Service) sendBatch(stream grpc.ServerStreamingServer[pb.WatchStatusResponse], instance string, batch core.Batch, before uint64) error {
+	if response := s.shared.response(batch); response != nil {
+		return stream.Send(response)
+	}
 	rest := batch.Changes
 	for {
 		piece := make([]*pb.FlowChange, min(len(rest), maxPieceChanges))
@@ -90,11 +99,15 @@ func (s *Service) sendBatch(stream grpc.ServerStreamingServer[pb.WatchStatusResp
 		piece = piece[:fitting(piece, maxPieceBytes)]
 		rest = rest[len(piece):]
 		if len(rest) == 0 {
-			return stream.Send(&pb.WatchStatusResponse{
-				Changes: piece, ResumeToken: after, InitialStateComplete: batch.InitialComplete, Ending: batch.Ending,
-			})
+			response := &pb.WatchStatusResponse{
+				Changes: piece, ResumeToken: tokenAfter(instance, batch.Revision), InitialStateComplete: batch.InitialComplete, Ending: batch.Ending,
+			}
+			if len(piece) == len(batch.Changes) {
+				response = s.shared.sent(batch, response)
+			}
+			return stream.Send(response)
 		}
-		if err := stream.Send(&pb.WatchStatusResponse{Changes: piece, ResumeToken: before}); err != nil {
+		if err := stream.Send(&pb.WatchStatusResponse{Changes: piece, ResumeToken: tokenAfter(instance, before)}); err != nil {
 			return err
 		}
 	}

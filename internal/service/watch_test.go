@@ -230,9 +230,17 @@ func newRecorder(ctx context.Context) *recorder { return &recorder{ctx: ctx} }
 func (r *recorder) Context() context.Context { return r.ctx }
 
 func (r *recorder) Send(m *pb.WatchStatusResponse) error {
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	got := &pb.WatchStatusResponse{} // as a client gets it
+	if err := proto.Unmarshal(raw, got); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sent = append(r.sent, m)
+	r.sent = append(r.sent, got)
 	return nil
 }
 
@@ -288,6 +296,38 @@ func TestSharedInfos(t *testing.T) {
 	}
 	if s.flow(change) == first {
 		t.Error("still held after others drove it out")
+	}
+}
+
+// A change is encoded once however many streams watch, at whatever pace.
+func TestOneEncodingForAll(t *testing.T) {
+	s, _, _ := newService(t, nil)
+	all := changes(40, core.Updated)
+	for watcher := range 100 {
+		r := newRecorder(t.Context())
+		for rest, n := all, 1+watcher%5; len(rest) > 0; {
+			n := min(n, len(rest))
+			batch := core.Batch{Changes: rest[:n], Revision: rest[n-1].Info.Revision}
+			if err := s.sendBatch(r, "instance", batch, 0); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		var got []*pb.FlowChange
+		for _, m := range r.sent {
+			got = append(got, m.GetChanges()...)
+		}
+		if len(got) != len(all) {
+			t.Fatalf("%d changes of %d were sent", len(got), len(all))
+		}
+		for i, c := range got {
+			if !proto.Equal(c.GetFlow(), flowInfo(all[i].Info)) {
+				t.Fatalf("change %d is %v", i, c)
+			}
+		}
+	}
+	if s.shared.encodings != uint64(len(all)) {
+		t.Errorf("%d changes took %d encodings", len(all), s.shared.encodings)
 	}
 }
 
