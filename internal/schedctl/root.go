@@ -126,7 +126,7 @@ Exit codes: 0 fine, 1 other, 2 usage, 3 not found, 4 refused by state, 5 unavail
 			a.validateCommand(), a.planCommand(), a.applyCommand(), a.getCommand(), a.deleteCommand(),
 			a.graphCommand(), a.previewCommand(),
 		}},
-		{"serve", "The server:", []*cobra.Command{a.infoCommand(), a.backupCommand(), a.stopCommand()}},
+		{"serve", "The server:", []*cobra.Command{a.infoCommand(), a.benchCommand(), a.backupCommand(), a.stopCommand()}},
 		{"write", "Writing tasks:", []*cobra.Command{a.conformanceCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
