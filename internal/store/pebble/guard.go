@@ -28,7 +28,7 @@ type guard struct {
 	vfs.FS
 	dir string
 
-	tripped chan struct{} // closed by trip
+	tripped chan struct{} // closed by trip, after onTrip
 	closing chan struct{} // closed by release
 
 	mu       sync.Mutex
@@ -68,24 +68,22 @@ func (g *guard) trip(reason error) {
 	first, onTrip := g.err == nil, g.onTrip
 	if first {
 		g.err = reason
-		close(g.tripped)
 	}
 	g.mu.Unlock()
-	if first && onTrip != nil {
+	if !first {
+		return
+	}
+	if onTrip != nil {
 		onTrip(reason)
 	}
+	close(g.tripped)
 }
 
 // failure is why the guard tripped, or nil.
 func (g *guard) failure() error {
-	select {
-	case <-g.tripped:
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.err
-	default:
-		return nil
-	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
 }
 
 // serve ends the opening: the store is whole, so what was to be removed is. It returns the failure if it comes too late. From then on

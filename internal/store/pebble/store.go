@@ -62,8 +62,8 @@ func (s *Store) Err() error { return s.guard.failure() }
 
 // failed is called when the guard trips.
 func (s *Store) failed(reason error) {
-	s.log.Error("the store accepts nothing more until it is opened again", "dir", s.dir, "error", reason)
 	s.sessions.End(reason)
+	s.log.Error("the store accepts nothing more until it is opened again", "dir", s.dir, "error", reason)
 }
 
 // view is the content at a revision that is durable.
@@ -232,7 +232,7 @@ func (s *Store) show() {
 
 // write makes a batch durable, all of it or nothing.
 func (s *Store) write(fill func(*engine.Batch) error) error {
-	if err := s.guard.failure(); err != nil {
+	if err := s.stopped(); err != nil {
 		return err
 	}
 	batch := s.db.NewBatch()
@@ -253,7 +253,16 @@ func (s *Store) write(fill func(*engine.Batch) error) error {
 		// The engine may be waiting for room that it will not make any more.
 	}
 	// It believes that all went well, also when nothing was written.
-	return s.guard.failure()
+	return s.stopped()
+}
+
+// stopped is why nothing is written any more, or nil. When it is told, the sessions have ended.
+func (s *Store) stopped() error {
+	err := s.guard.failure()
+	if err != nil {
+		<-s.guard.tripped
+	}
+	return err
 }
 
 // commit gives a batch to the engine. A panic there means that its state is not known any more.
