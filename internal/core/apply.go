@@ -249,13 +249,30 @@ func (e *engine) replace(en *entry, d *Definition, set *resource.Set, now flow.I
 		}
 		en.resources = set
 	}
+	another := old.schedule() != d.schedule()
+	if another {
+		e.settleDue(en, now)
+	}
 	en.flow = d
-	if old.schedule() != d.schedule() {
+	if another {
 		en.beginAnew(now)
 	}
 	e.storeDefinition(en)
 	e.setDue(en, 0)
 	e.reschedule(en, now)
+}
+
+// settleDue settles what a flow's schedule has named up to now, before it gets another one: a fire time that waits for a slot does so
+// as a missed one from now on, and one that jitter holds up is acted on.
+func (e *engine) settleDue(en *entry, now flow.Instant) {
+	if w := en.waiting; w != nil && !w.catchUp {
+		w.catchUp = true
+		en.backlog = append(en.backlog, w.since)
+		en.cursor = max(en.cursor, w.since)
+	}
+	if en.nextFire != 0 && en.nextFire <= now {
+		e.tick(en, en.nextFire, now)
+	}
 }
 
 // schedule is the schedule's canonical text; empty for none.

@@ -50,8 +50,12 @@ func (e *engine) begin(en *entry, params map[string]any, now flow.Instant) *acti
 	}
 	e.later(r.launch)
 	if s := r.flow.Schedule; s != nil && s.FixedDelay() { // it counts from this run's end
-		if s.Interval() {
-			en.nextFire = 0 // also if its time has come, and only jitter holds it up
+		if s.Interval() { // also if its time has come, and it is held up by jitter or waits for a slot
+			en.nextFire = 0
+			if w := en.waiting; w != nil && !w.catchUp {
+				e.unwait(en)
+				e.skip(en, w.since, flow.SkipLimit, 1, now)
+			}
 		}
 		e.reschedule(en, now)
 	}
