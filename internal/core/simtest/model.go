@@ -48,7 +48,7 @@ type flowModel struct {
 	removing bool               // its definition is gone; its state follows when its run has ended
 	jumps    int                // model.jumps at the last state
 
-	fired   map[int64]uint64 // fire times that became runs, and which
+	fired   map[int64]firing // fire times that became runs
 	windows []window         // of backoff, whose ticks vanish or move to their end
 
 	// Calls that were made, whatever became of them, and those that are on their way.
@@ -61,6 +61,12 @@ type flowModel struct {
 
 // once reports whether it has one fire time, which never comes again.
 func (f *flowModel) once() bool { return f.plan != nil && f.plan.Schedule.Once != "" }
+
+// firing is the run that a fire time became.
+type firing struct {
+	run   uint64
+	jumps int // model.jumps when its group was handed to the disk
+}
 
 type window struct{ from, to int64 }
 
@@ -117,7 +123,7 @@ func decode(changes []store.Change) (*commitView, error) {
 func (m *model) flow(id string) *flowModel {
 	f := m.flows[id]
 	if f == nil {
-		f = &flowModel{id: id, fired: map[int64]uint64{}, jumps: m.jumps}
+		f = &flowModel{id: id, fired: map[int64]firing{}, jumps: m.jumps}
 		m.flows[id] = f
 	}
 	return f
@@ -359,10 +365,10 @@ func (m *model) runStarted(f *flowModel, prev, next *storev1.StateRecord, ended,
 		}
 		return
 	}
-	if by, twice := f.fired[run.FireTime]; twice {
-		bad("fire time %v had run %d already", at(run.FireTime), by)
+	if by, twice := f.fired[run.FireTime]; twice && (by.jumps == m.sealed || f.once()) { // after a jump back it comes to the same instants again
+		bad("fire time %v had run %d already", at(run.FireTime), by.run)
 	}
-	f.fired[run.FireTime] = run.Number
+	f.fired[run.FireTime] = firing{run.Number, m.sealed}
 	if run.FireTime > run.Start && m.jumps == 0 {
 		bad("run %d started before its fire time", run.Number)
 	}
@@ -586,6 +592,9 @@ func (m *model) next(f *flowModel, info *core.Info, full bool) {
 		if next := f.schedule.Next(got, anchors); !got.After(now) && (next.IsZero() || next.Add(f.schedule.Jitter()).After(now)) {
 			want = append(want, f.schedule.Next(got.Add(-1), anchors))
 		}
+		if m.jumps > 0 { // and what waits may be ahead of the clock
+			want = append(want, f.schedule.Next(want[0], anchors))
+		}
 	}
 	if jitter := f.schedule.Jitter(); jitter > 0 { // it may be held up
 		for t := f.schedule.Next(now.Add(-jitter), anchors); !t.IsZero() && !t.After(now); t = f.schedule.Next(t, anchors) {
@@ -658,9 +667,6 @@ func (m *model) jump(by time.Duration) {
 	defer m.mu.Unlock()
 	m.jumps++
 	for _, f := range m.flows {
-		if by < 0 && !f.once() {
-			clear(f.fired) // it comes to the same instants again
-		}
 		for _, w := range slices.Clip(f.windows) {
 			f.windows = append(f.windows, window{w.from + int64(by), w.to + int64(by)})
 		}

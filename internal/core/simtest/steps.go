@@ -33,11 +33,6 @@ func Simulate(t *testing.T, seed uint64, steps int) Stats {
 	}
 	time.Sleep(time.Minute) // for tasks that ignore their context
 	w.report()
-	if w.model.commits > 20000 {
-		for id, f := range w.model.flows {
-			fmt.Println("BUSY", seed, w.pace.name, id, f.state.GetSkipped(), f.state.GetRunCount(), describe(f.plan))
-		}
-	}
 	w.stats.Seeds = 1
 	w.stats.Time = time.Since(began)
 	w.stats.Commits, w.stats.Runs, w.stats.Resumed = w.model.commits, w.model.runs, w.model.resumed
@@ -352,6 +347,7 @@ func (w *world) runs(id string) {
 // finish lets everything come to rest, and checks what must be true then.
 func (w *world) finish() {
 	w.disarm()
+	w.calls.Wait()
 	w.note("everything comes to rest")
 	for _, id := range w.ids {
 		w.call(id, "pause", func(r *core.Running) error { return w.saw(r.Pause(context.Background(), id, "")) })
