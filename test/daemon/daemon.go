@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,6 +74,7 @@ type Daemon struct {
 	Dir     string // working directory: data, log, whatever its flows write
 	Address string
 	Admin   string
+	Prefix  []string // a command to run the daemon under, such as a shell that sets limits
 	args    []string
 	command *exec.Cmd
 	ended   chan error
@@ -117,7 +119,8 @@ func (d *Daemon) Launch() {
 		d.T.Fatal(err)
 	}
 	d.log = log
-	d.command = exec.Command(Binary(d.T, "schedulerd"), append([]string{"--listen", d.Address, "--admin-listen", d.Admin}, d.args...)...)
+	line := slices.Concat(d.Prefix, []string{Binary(d.T, "schedulerd"), "--listen", d.Address, "--admin-listen", d.Admin}, d.args)
+	d.command = exec.Command(line[0], line[1:]...)
 	d.command.Dir, d.command.Stdout, d.command.Stderr = d.Dir, log, log
 	if err := d.command.Start(); err != nil {
 		d.T.Fatal(err)
@@ -187,8 +190,17 @@ func (d *Daemon) Terminate() int {
 	return d.wait()
 }
 
-// Wait waits until the daemon has ended by itself, and gives its exit code.
-func (d *Daemon) Wait() int { return d.wait() }
+// Wait waits until the daemon has ended by itself, and gives its exit code. After half a minute it is killed, and the test fails.
+func (d *Daemon) Wait() int {
+	d.T.Helper()
+	process := d.command.Process
+	late := time.AfterFunc(30*time.Second, func() {
+		d.T.Errorf("the daemon does not end")
+		process.Kill()
+	})
+	defer late.Stop()
+	return d.wait()
+}
 
 func (d *Daemon) wait() int {
 	<-d.ended
@@ -210,6 +222,30 @@ func (d *Daemon) Signal(s os.Signal) {
 type Result struct {
 	Out, Err string
 	Code     int
+}
+
+// Log is what the daemon has logged, over all its lives.
+func (d *Daemon) Log() string {
+	d.T.Helper()
+	log, err := os.ReadFile(d.LogFile())
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	return string(log)
+}
+
+// Write writes a file into the daemon's directory.
+func (d *Daemon) Write(name, text string) {
+	d.T.Helper()
+	if err := os.WriteFile(filepath.Join(d.Dir, name), []byte(text), 0o600); err != nil {
+		d.T.Fatal(err)
+	}
+}
+
+// Schedulerd runs schedulerd with other arguments, such as those of inspect, to its end.
+func (d *Daemon) Schedulerd(args ...string) Result {
+	d.T.Helper()
+	return Run(d.T, d.Dir, nil, Binary(d.T, "schedulerd"), args...)
 }
 
 // Ctl runs schedctl against the daemon.
