@@ -251,9 +251,12 @@ func TestWork(t *testing.T) {
 				return nil, fmt.Errorf("about it: %w", &sdk.Error{Err: errors.New("no"), Class: "mine", Permanent: true, RetryAfter: time.Minute})
 			},
 			"plain fail": func(context.Context, *sdk.Task) (any, error) { return nil, errors.New("just so") },
-			"panic":      func(context.Context, *sdk.Task) (any, error) { panic("oh") },
-			"large":      func(context.Context, *sdk.Task) (any, error) { return strings.Repeat("x", 65<<10), nil },
-			"no JSON":    func(context.Context, *sdk.Task) (any, error) { return make(chan int), nil },
+			"long fail": func(context.Context, *sdk.Task) (any, error) {
+				return nil, errors.New("\xff" + strings.Repeat("x", 10<<20))
+			},
+			"panic":   func(context.Context, *sdk.Task) (any, error) { panic("oh") },
+			"large":   func(context.Context, *sdk.Task) (any, error) { return strings.Repeat("x", 65<<10), nil },
+			"no JSON": func(context.Context, *sdk.Task) (any, error) { return make(chan int), nil },
 		})
 		var told []string
 		w := work("echo", "hello")
@@ -275,6 +278,7 @@ func TestWork(t *testing.T) {
 		for task, want := range map[string]workflow.Error{
 			"fail":       {Class: "mine", Permanent: true, RetryAfter: time.Minute, Err: errors.New("about it: no")},
 			"plain fail": {Class: "error", Err: errors.New("just so")},
+			"long fail":  {Class: "error", Err: errors.New("\uFFFD" + strings.Repeat("x", 4<<10-3))},
 			"panic":      {Class: "panic", Err: errors.New("panic: oh")},
 			"large":      {Class: "result", Permanent: true, Err: errors.New("the result is no JSON of at most 64 KiB")},
 			"no JSON":    {Class: "result", Permanent: true, Err: errors.New("the result cannot be written as JSON: json: unsupported type: chan int")},

@@ -24,6 +24,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,12 +77,12 @@ type Task struct {
 
 // Logf writes a line to the run's log. It is lost while there is no connection.
 func (t *Task) Logf(format string, args ...any) {
-	t.worker.say(&schedulerdv1.WorkRequest{Message: &schedulerdv1.WorkRequest_Log{Log: &schedulerdv1.WorkerLog{AssignmentId: t.id, Text: fmt.Sprintf(format, args...)}}})
+	t.worker.say(&schedulerdv1.WorkRequest{Message: &schedulerdv1.WorkRequest_Log{Log: &schedulerdv1.WorkerLog{AssignmentId: t.id, Text: strings.ToValidUTF8(fmt.Sprintf(format, args...), "\uFFFD")}}})
 }
 
 // Progress tells how far the task has come; a fraction below 0 is not known. It is lost while there is no connection.
 func (t *Task) Progress(message string, fraction float64) {
-	p := &schedulerdv1.TaskProgress{Message: message}
+	p := &schedulerdv1.TaskProgress{Message: strings.ToValidUTF8(message, "\uFFFD")}
 	if fraction >= 0 {
 		p.Fraction = &fraction
 	}
@@ -133,6 +134,7 @@ const (
 	endWithin     = 5 * time.Second  // that handlers have to return, and their reports to arrive, after they were cancelled
 	welcomeWithin = 15 * time.Second // of dialling
 	maxOut        = 10_000           // messages on their way, beyond which lines and progress are dropped
+	maxMessage    = 4 << 10          // bytes of a failure's message; one that is too large for a message would come again and again
 )
 
 type worker struct {
@@ -335,7 +337,11 @@ func call(ctx context.Context, handler Handler, t *Task) *schedulerdv1.WorkReque
 	if err == nil {
 		return &schedulerdv1.WorkRequest{Message: &schedulerdv1.WorkRequest_Result{Result: &schedulerdv1.WorkerResult{AssignmentId: t.id, Result: result}}}
 	}
-	f := &schedulerdv1.WorkerFailure{AssignmentId: t.id, Message: err.Error(), Class: "error"}
+	text := err.Error()
+	if len(text) > maxMessage {
+		text = text[:maxMessage]
+	}
+	f := &schedulerdv1.WorkerFailure{AssignmentId: t.id, Message: strings.ToValidUTF8(text, "\uFFFD"), Class: "error"}
 	if e, ok := errors.AsType[*Error](err); ok {
 		f.Class, f.Permanent, f.RetryAfter = e.Class, e.Permanent, durationpb.New(e.RetryAfter)
 	} else if ctx.Err() != nil {
