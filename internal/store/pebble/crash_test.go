@@ -80,12 +80,12 @@ func TestPowerLoss(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		disk := remains{disk: vfs.NewCrashableMem()}
 		for life := range 4 {
-			every := 400
+			every := 200
 			if life == 0 {
 				every = 40 // the first life is short, and has the creation in it
 			}
 			power := &powerLoss{disk: disk.disk, every: every, rng: rng, acknowledged: disk.atLeast, begun: disk.atMost}
-			left := power.live(t, h, 50+life*400)
+			left := power.live(t, h, 50+life*200)
 			for _, r := range left {
 				// A copy, so that what a check does to it does not matter to the next life.
 				s, err := Open(small(Options{Dir: "/data/store", FS: r.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})}))

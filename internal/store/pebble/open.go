@@ -52,7 +52,7 @@ func open(o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: o.Dir, fs: o.FS, log: o.Logger, readOnly: o.ReadOnly, lock: lock}
+	s := &Store{dir: o.Dir, fs: o.FS, log: o.Logger, lock: lock}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lock.Close())

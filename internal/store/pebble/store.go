@@ -22,7 +22,6 @@ type Store struct {
 	dir      string
 	fs       vfs.FS
 	log      *slog.Logger
-	readOnly bool
 	lock     io.Closer
 	mark     *mark
 	meta     meta // as it was when the store was opened
