@@ -34,8 +34,11 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 		}
 		wanted[i] = r.engine.defined(f)
 	}
-	r.applying.Lock()
-	defer r.applying.Unlock()
+	done, err := r.changing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	digest := digestOf("Apply", req.DryRun, req.Prune, req.Origin, req.ETag, digestOfAll(wanted))
 	plan, err := ask(ctx, r, func(e *engine, now flow.Instant, answer func(*ApplyResult, error)) {
 		if first, ok := e.requests.byID[req.RequestID]; ok && first.done {
@@ -43,7 +46,11 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 				answer(nil, fmt.Errorf("%w: request id %s was used for another call", ErrConflict, req.RequestID))
 				return
 			}
-			answer(first.answer, nil)
+			again := *first.answer
+			if again.ETag == "" { // answered before a restart
+				again.ETag = etag(e.definitions)
+			}
+			answer(&again, nil)
 			return
 		}
 		answer(e.compare(wanted, req))
@@ -51,12 +58,14 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 	if err != nil || req.DryRun || plan.Revision != 0 {
 		return plan, err
 	}
-	// Only one Apply is on its way, so the plan holds until it is carried out.
+	// Nobody else changes definitions, so the plan holds until it is carried out.
 	sets, err := r.engine.setUp(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, r, func(e *engine, now flow.Instant, answer func(*ApplyResult, error)) {
+	settled := make(chan struct{})
+	result, err := ask(ctx, r, func(e *engine, now flow.Instant, answer func(*ApplyResult, error)) {
+		defer close(settled)
 		if e.halted != nil || e.stopping {
 			for _, set := range sets {
 				e.retire(set)
@@ -75,6 +84,42 @@ func (r *Running) Apply(ctx context.Context, req ApplyRequest) (*ApplyResult, er
 			answer(plan, nil)
 		})
 	})
+	if err != nil {
+		select {
+		case <-settled:
+		case <-r.engine.over: // it may have come too late for the engine
+			r.engine.drop(sets, settled)
+		}
+	}
+	return result, err
+}
+
+// drop tears resources down that the engine did not take before it ended.
+func (e *engine) drop(sets map[string]*resource.Set, taken <-chan struct{}) {
+	select {
+	case <-taken:
+		return
+	default:
+	}
+	for _, set := range sets {
+		if set != e.bare {
+			for _, err := range set.Teardown(context.Background()) {
+				e.log.Error("teardown failed", "error", err)
+			}
+		}
+	}
+}
+
+// changing waits until nobody else changes definitions. The function it returns lets the next one go on.
+func (r *Running) changing(ctx context.Context) (done func(), err error) {
+	select {
+	case r.applying <- struct{}{}:
+		return func() { <-r.applying }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.done:
+		return nil, ErrStopping
+	}
 }
 
 func digestOfAll(definitions []*Definition) uint64 {
@@ -338,6 +383,11 @@ func (e *engine) retire(set *resource.Set) {
 
 // Delete removes one flow that is not running.
 func (r *Running) Delete(ctx context.Context, id, tag, requestID string) (uint64, error) {
+	done, err := r.changing(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	req, err := r.alter(ctx, id, requestID, digestOf("Delete", id, tag), func(e *engine, en *entry, now flow.Instant) (uint64, error) {
 		info := en.published.Load()
 		switch {

@@ -62,8 +62,17 @@ func (x *index) find(id string) (*entry, error) {
 	return en, nil
 }
 
+// known is a flow that a call with a request id may be about: the answer to a repeated call outlives its flow.
+func (x *index) known(id, requestID string) (*entry, error) {
+	if en := x.get(id); en != nil && requestID != "" {
+		return en, nil
+	}
+	return x.find(id)
+}
+
 // triggerCall is a trigger on its way through the engine.
 type triggerCall struct {
+	ctx     context.Context // of the caller
 	entry   *entry
 	params  map[string]any
 	wait    bool
@@ -73,7 +82,7 @@ type triggerCall struct {
 
 // Trigger starts a run now, and returns when the start is durable.
 func (r *Running) Trigger(ctx context.Context, req TriggerRequest) (*Run, uint64, error) {
-	en, err := r.engine.index.find(req.FlowID)
+	en, err := r.engine.index.known(req.FlowID, req.RequestID)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -84,7 +93,7 @@ func (r *Running) Trigger(ctx context.Context, req TriggerRequest) (*Run, uint64
 		}
 	}
 	info, err := ask(ctx, r, func(e *engine, now flow.Instant, answer func(*Info, error)) {
-		call := &triggerCall{entry: en, params: req.Params, wait: req.WaitForSlot, answer: answer}
+		call := &triggerCall{ctx: ctx, entry: en, params: req.Params, wait: req.WaitForSlot, answer: answer}
 		var seen bool
 		call.request, seen = e.repeated(req.RequestID, digestOf("Trigger", req.FlowID, req.Params), en, now, func(first *request, err error) {
 			if err != nil {
@@ -115,6 +124,8 @@ func (c *triggerCall) run(e *engine, now flow.Instant) {
 		c.refuse(e, e.halted)
 	case e.stopping:
 		c.refuse(e, ErrStopping)
+	case c.wait && c.ctx.Err() != nil && (c.request == nil || len(c.request.waiting) == 0):
+		c.refuse(e, c.ctx.Err()) // nobody waits for a slot any more
 	case en.deleted || en.removing:
 		c.refuse(e, &FlowError{Err: ErrFlowNotFound, Flow: en.id})
 	case errors.Is(err, ErrBroken):
@@ -166,7 +177,7 @@ func runOf(info *Info, params map[string]any) *Run {
 
 // alter is a call that changes one flow's state: the change, then the flow as it is once the change is durable.
 func (r *Running) alter(ctx context.Context, id, requestID string, digest uint64, change func(e *engine, en *entry, now flow.Instant) (run uint64, err error)) (*request, error) {
-	en, err := r.engine.index.find(id)
+	en, err := r.engine.index.known(id, requestID)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +199,14 @@ func (r *Running) alter(ctx context.Context, id, requestID string, digest uint64
 			answer(nil, err)
 			return
 		}
+		reply := func() { answer(&request{entry: en, run: run, info: en.published.Load()}, nil) }
 		if req == nil {
-			req = &request{entry: en}
-		} else {
-			req.run = run
-			e.record(req)
+			e.answer(en, reply)
+			return
 		}
-		e.answer(en, func() { answer(&request{entry: en, run: run, info: en.published.Load()}, nil) })
+		req.run = run
+		e.record(req)
+		e.later(reply) // also if nothing changed: a repeated call relies on the record
 	})
 }
 

@@ -199,9 +199,12 @@ func (e *engine) commit(g *group) {
 // committed publishes a durable group, then does what waited for it.
 func (e *engine) committed(g *group, took time.Duration, err error) {
 	e.committing = false
-	if err != nil {
+	switch {
+	case err != nil:
 		e.halt(err)
 		return
+	case e.halted != nil:
+		return // nobody waits for it any more
 	}
 	e.Observer.Committed(len(g.changes), took)
 	e.revision.Store(uint64(e.session.Revision()))

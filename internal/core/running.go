@@ -17,7 +17,7 @@ import (
 // Running is a scheduler that has started. Its methods are safe for concurrent use.
 type Running struct {
 	engine       *engine
-	applying     sync.Mutex
+	applying     chan struct{} // holds a token while somebody changes definitions
 	stopOnce     sync.Once
 	hurryOnce    sync.Once
 	hurry        chan struct{} // closed: end the grace now
@@ -284,6 +284,11 @@ func (r *Running) stop(grace time.Duration) {
 	r.giveUp()
 	for _, m := range e.inbox.close() {
 		_ = m // runs that ended after the kill time: their flows are recovered at the next start
+	}
+	select { // whoever changes definitions may have resources to tear down
+	case r.applying <- struct{}{}:
+		<-r.applying
+	case <-time.After(e.KillTime):
 	}
 	e.hub.end()
 	closing, cancel := context.WithTimeout(context.Background(), e.KillTime)

@@ -69,7 +69,7 @@ func (s *Scheduler) Start(ctx context.Context) (*Running, error) {
 	}
 	begun := make(chan struct{})
 	e.later(func() { close(begun) })
-	r := &Running{engine: e, done: make(chan struct{}), hurry: make(chan struct{}), commitsEnded: make(chan struct{})}
+	r := &Running{engine: e, applying: make(chan struct{}, 1), done: make(chan struct{}), hurry: make(chan struct{}), commitsEnded: make(chan struct{})}
 	commits, giveUp := context.WithCancel(context.Background())
 	r.giveUp = giveUp
 	go func() {
@@ -300,10 +300,11 @@ func (e *engine) restoreRequests(records map[string]*storev1.RequestRecord) {
 				r.info.Run = &Current{
 					ID: runID(en.id, o.Number), Number: o.Number, Cause: flow.Cause(o.Cause), FireTime: flow.Instant(o.FireTime),
 					Start: flow.Instant(o.Start), State: o.State, StateTime: flow.Instant(o.StateTime), Attempt: int(o.Attempt),
+					Cancelling: o.Cancelling, Resumed: int(o.Resumed),
 				}
 			}
 		} else {
-			r.answer = &ApplyResult{Revision: record.Revision, ETag: etag(e.definitions)}
+			r.answer = &ApplyResult{Revision: record.Revision}
 		}
 		e.requests.byID[id] = r
 		e.requests.order = append(e.requests.order, r)
