@@ -366,12 +366,18 @@ func TestStopWaitsForWorkers(t *testing.T) {
 	startHelper(t, "worker", journal, d.Address)
 	conn, client := d.Connect()
 	defer conn.Close()
-	r, err := client.Trigger(t.Context(), &schedulerdv1.TriggerRequest{FlowId: "t0"})
-	if err != nil {
-		t.Fatal(err)
+	trigger := func() *schedulerdv1.Run {
+		r, err := client.Trigger(t.Context(), &schedulerdv1.TriggerRequest{FlowId: "t0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetRun()
 	}
+	trigger()
+	d.Await("t0", "COMPLETED") // the worker has dialled in: none is let in once the stop has begun
+	r := trigger()
 	for { // until the service has begun: the worker's part comes after the signal
-		if text, _ := os.ReadFile(journal); strings.Contains(string(text), "begin pack") {
+		if text, _ := os.ReadFile(journal); strings.Count(string(text), "begin pack") == 2 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -380,11 +386,11 @@ func TestStopWaitsForWorkers(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	ended := sameKeys(t, readJournal(t, journal))
-	if ended[r.GetRun().GetId()+" dig"] != 1 {
+	if ended[r.GetId()+" dig"] != 1 {
 		t.Errorf("%v", ended)
 	}
 	d.Start()
-	run, err := client.GetRun(t.Context(), &schedulerdv1.GetRunRequest{RunId: r.GetRun().GetId()}, grpc.WaitForReady(true))
+	run, err := client.GetRun(t.Context(), &schedulerdv1.GetRunRequest{RunId: r.GetId()}, grpc.WaitForReady(true))
 	if err != nil || run.GetRun().GetOutcome() != schedulerdv1.Outcome_OUTCOME_SUCCEEDED {
 		t.Errorf("%v, %v", run, err)
 	}
