@@ -14,7 +14,7 @@ import (
 type Column struct {
 	Key   string  `json:"key"`
 	Title string  `json:"title"`
-	Scale float64 `json:"-"` // what values are multiplied with to be shown; 0: 1
+	Scale float64 `json:"scale,omitempty"` // what values are multiplied with to be shown; 0: 1
 }
 
 // Table is one comparison. Ratio, if set, is the column whose ratio to the first row is shown.
