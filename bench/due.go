@@ -160,8 +160,13 @@ func (e *ours) removeAll(from, count int) error {
 }
 
 var dueColumns = []measure.Column{
-	{Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3}, {Key: "p50_ms", Title: "late p50 ms"}, {Key: "p99_ms", Title: "p99 ms"},
-	{Key: "max_ms", Title: "max ms"}, {Key: "delivered", Title: "delivered %", Scale: 100}, {Key: "allocs", Title: "allocs"}, {Key: "cores", Title: "cores"},
+	{Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3},
+	{Key: "p50_ms", Title: "late p50 ms"},
+	{Key: "p99_ms", Title: "p99 ms"},
+	{Key: "max_ms", Title: "max ms"},
+	{Key: "delivered", Title: "delivered %", Scale: 100},
+	{Key: "allocs", Title: "allocs"},
+	{Key: "cores", Title: "cores"},
 }
 
 func due(s *session) error {
@@ -172,8 +177,11 @@ func due(s *session) error {
 	peers := []string{"robfig/cron", "netresearch/go-cron", "gocron", "go-quartz"}
 
 	for _, l := range []dueLoad{
-		{Flows: 20_000, Period: time.Second}, {Flows: 100_000, Period: time.Second}, {Flows: 100_000, Period: 5 * time.Second},
-		{Flows: 1_000_000, Period: 50 * time.Second}, {Flows: 1_000_000, Period: 10 * time.Second},
+		{Flows: 20_000, Period: time.Second},
+		{Flows: 100_000, Period: time.Second},
+		{Flows: 100_000, Period: 5 * time.Second},
+		{Flows: 1_000_000, Period: 50 * time.Second},
+		{Flows: 1_000_000, Period: 10 * time.Second},
 	} {
 		if s.quick && (l.Flows > 100_000 || l.Period > time.Second) {
 			continue

@@ -175,8 +175,13 @@ func durable(s *session) error {
 			rounds := s.rounds
 			s.rounds = min(rounds, 3)
 			t := s.compare(measure.Table{Title: name, Columns: []measure.Column{
-				{Key: "rate", Title: "firings/s"}, {Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3}, {Key: "p50_ms", Title: "late p50 ms"}, {Key: "p99_ms", Title: "p99 ms"},
-				{Key: "max_ms", Title: "max ms"}, {Key: "allocs", Title: "allocs"}, {Key: "cores", Title: "cores"},
+				{Key: "rate", Title: "firings/s"},
+				{Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3},
+				{Key: "p50_ms", Title: "late p50 ms"},
+				{Key: "p99_ms", Title: "p99 ms"},
+				{Key: "max_ms", Title: "max ms"},
+				{Key: "allocs", Title: "allocs"},
+				{Key: "cores", Title: "cores"},
 			}, Ratio: "cpu_ns"}, contenders...)
 			s.rounds = rounds
 			if rate == 20_000 {

@@ -304,6 +304,7 @@ func (e *quartzEngine) add(n int, due when, do func(time.Time)) error {
 	work := job.NewFunctionJob(func(context.Context) (struct{}, error) { do(onSecond()); return struct{}{}, nil })
 	return e.scheduler.ScheduleJob(quartz.NewJobDetail(work, quartz.NewJobKey(flowID(n))), trigger)
 }
+
 func (e *quartzEngine) remove(n int) error { return e.scheduler.DeleteJob(quartz.NewJobKey(flowID(n))) }
 func (e *quartzEngine) start() error       { e.scheduler.Start(context.Background()); return nil }
 func (e *quartzEngine) stop()              { e.scheduler.Stop() }

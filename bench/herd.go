@@ -103,8 +103,11 @@ func herd(s *session) error {
 			contenders = append(contenders, measure.Alone(e, runHerd(herdLoad{e, flows})))
 		}
 		t := s.compare(measure.Table{Title: name, Columns: []measure.Column{
-			{Key: "last_ms", Title: "last starts after ms"}, {Key: "ended_ms", Title: "all ended after ms"}, {Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3},
-			{Key: "call_p99_ms", Title: "call p99 ms"}, {Key: "call_max_ms", Title: "call max ms"},
+			{Key: "last_ms", Title: "last starts after ms"},
+			{Key: "ended_ms", Title: "all ended after ms"},
+			{Key: "cpu_ns", Title: "CPU µs/firing", Scale: 1e-3},
+			{Key: "call_p99_ms", Title: "call p99 ms"},
+			{Key: "call_max_ms", Title: "call max ms"},
 		}, Ratio: "last_ms"}, contenders...)
 		s.atMost(name+": the last has started after, ms", t.Value("schedulerd", "last_ms"), float64(flows)/1000)
 		s.atMost(name+": greatest mean of three calls, ms", t.Value("schedulerd", "call_max_ms"), 20)

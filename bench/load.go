@@ -46,8 +46,13 @@ func wireTo(address, method string) (*wire, error) {
 	headers := func() []byte {
 		block.Reset()
 		for _, h := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", address},
-			{"content-type", "application/grpc"}, {"te", "trailers"}, {"user-agent", "bench"},
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", method},
+			{":authority", address},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
+			{"user-agent", "bench"},
 		} {
 			_ = encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}) // a buffer takes all
 		}

@@ -73,6 +73,7 @@ func (s *session) compare(table measure.Table, contenders ...measure.Contender) 
 func (s *session) atMost(text string, value, bound float64) {
 	s.goal(measure.Goal{Text: text, Value: value, Bound: bound})
 }
+
 func (s *session) atLeast(text string, value, bound float64) {
 	s.goal(measure.Goal{Text: text, Value: value, Bound: bound, Least: true})
 }

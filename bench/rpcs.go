@@ -255,8 +255,13 @@ func callServer(l serverLoad, load callLoad) func() (measure.Sample, error) {
 }
 
 var rpcColumns = []measure.Column{
-	{Key: "rps", Title: "calls/s"}, {Key: "cpu_ns", Title: "server CPU µs/call", Scale: 1e-3}, {Key: "p50_us", Title: "p50 µs"}, {Key: "p99_us", Title: "p99 µs"},
-	{Key: "allocs", Title: "allocs"}, {Key: "bytes", Title: "bytes"}, {Key: "cores", Title: "cores"},
+	{Key: "rps", Title: "calls/s"},
+	{Key: "cpu_ns", Title: "server CPU µs/call", Scale: 1e-3},
+	{Key: "p50_us", Title: "p50 µs"},
+	{Key: "p99_us", Title: "p99 µs"},
+	{Key: "allocs", Title: "allocs"},
+	{Key: "bytes", Title: "bytes"},
+	{Key: "cores", Title: "cores"},
 }
 
 func rpcs(s *session) error {

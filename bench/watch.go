@@ -274,8 +274,11 @@ func watching(s *session) error {
 	s.result.Notes = "One flow changes at a steady rate that leaves the server's core some air, by calls to pause and resume it; every stream gets each change as a message of its own. " +
 		"The floor is a loop a stream that sends a grpc.PreparedMsg; beside it the same with an encoding for each stream. Bytes are of the server's heap and stacks."
 	columns := []measure.Column{
-		{Key: "cpu_ns", Title: "server CPU µs/message", Scale: 1e-3}, {Key: "rate", Title: "messages/s"}, {Key: "delivered", Title: "delivered %", Scale: 100},
-		{Key: "cores", Title: "cores"}, {Key: "idle_bytes", Title: "bytes/idle stream"},
+		{Key: "cpu_ns", Title: "server CPU µs/message", Scale: 1e-3},
+		{Key: "rate", Title: "messages/s"},
+		{Key: "delivered", Title: "delivered %", Scale: 100},
+		{Key: "cores", Title: "cores"},
+		{Key: "idle_bytes", Title: "bytes/idle stream"},
 	}
 	kinds := []string{"one encoding for all", "an encoding for each", "schedulerd"}
 	length := pick(s, 2*time.Second, time.Second)

@@ -137,8 +137,12 @@ func (b *bench) tell(results []benchResult, elapsed time.Duration) error {
 		},
 		lines: func(bool) []string {
 			fields := [][2]string{
-				{"call", what}, {"callers", fmt.Sprint(b.callers)}, {"calls", fmt.Sprint(len(took))}, {"calls a second", fmt.Sprintf("%.0f", rate)},
-				{"p50", quantile(.5).Round(time.Microsecond).String()}, {"p99", quantile(.99).Round(time.Microsecond).String()},
+				{"call", what},
+				{"callers", fmt.Sprint(b.callers)},
+				{"calls", fmt.Sprint(len(took))},
+				{"calls a second", fmt.Sprintf("%.0f", rate)},
+				{"p50", quantile(.5).Round(time.Microsecond).String()},
+				{"p99", quantile(.99).Round(time.Microsecond).String()},
 				{"longest", quantile(1).Round(time.Microsecond).String()},
 			}
 			if b.trigger {

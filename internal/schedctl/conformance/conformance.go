@@ -153,8 +153,11 @@ func (s *suite) invocation(ctx context.Context) error {
 
 func (s *suite) values(ctx context.Context) error {
 	for _, want := range []any{
-		nil, true, false, 0.0, -1.5, 1e300, 9007199254740991.0, "", "käse\n\u2028 🧀", []any{}, []any{1.0, []any{nil, "x"}},
-		map[string]any{}, map[string]any{"": 1.0, "a b": map[string]any{"deep": []any{true}}},
+		nil, true, false, 0.0, -1.5, 1e300, 9007199254740991.0, "", "käse\n\u2028 🧀",
+		[]any{},
+		[]any{1.0, []any{nil, "x"}},
+		map[string]any{},
+		map[string]any{"": 1.0, "a b": map[string]any{"deep": []any{true}}},
 	} {
 		in, err := s.attempt(s.names.Echo, want)
 		if err != nil {

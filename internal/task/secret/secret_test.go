@@ -18,7 +18,7 @@ func TestScrub(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := (Texts(nil)).ScrubValue("tok-12345"); got != "tok-12345" {
+	if got := Texts(nil).ScrubValue("tok-12345"); got != "tok-12345" {
 		t.Errorf("without secrets: %v", got)
 	}
 }
