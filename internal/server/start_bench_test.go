@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,7 @@ func BenchmarkStart(b *testing.B) {
 				for b.Loop() {
 					scanDataDir(b, dir)
 				}
+				b.ReportMetric(float64(diskBytes(b, dir))/float64(n), "diskB/flow")
 			})
 			b.Run("clean", func(b *testing.B) { benchmarkStart(b, dir, n, nil) })
 			b.Run("killed", func(b *testing.B) { benchmarkStart(b, dir, n, func() { killedDaemon(b, dir) }) })
@@ -144,6 +146,23 @@ func scanDataDir(b *testing.B, dir string) {
 	if err := disk.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// diskBytes is the size of all files below dir.
+func diskBytes(b *testing.B, dir string) (size int64) {
+	b.Helper()
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return size
 }
 
 // killVariable makes the test binary a daemon that kills itself: see TestMain.
