@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -130,9 +129,7 @@ func (e *ours) stop() { _, _ = e.running.Stop(context.Background(), time.Second)
 // floor is as little as a scheduler can be: a heap of due times and a goroutine that hands what is due to workers, in batches, or to a
 // goroutine each. It keeps no state and knows no removal.
 type floor struct {
-	mu         sync.Mutex
 	queue      floorQueue
-	began      time.Time
 	goroutines bool
 	batches    chan []floorItem
 	done       chan struct{}
