@@ -141,11 +141,15 @@ func (c *triggerCall) run(e *engine, now flow.Instant) {
 		e.Observer.RunStarted(flow.ByTrigger, 0)
 		run := e.begin(en, c.params, now)
 		e.touch(en)
+		info := en.info(0)
+		e.later(func() {
+			info.Revision = en.published.Load().Revision
+			c.answer(info, nil)
+		})
 		if c.request != nil {
-			c.request.run = run.number
+			c.request.run, c.request.info = run.number, info
 		}
 		e.record(c.request)
-		e.later(func() { c.answer(en.published.Load(), nil) })
 	}
 }
 
@@ -199,14 +203,21 @@ func (r *Running) alter(ctx context.Context, id, requestID string, digest uint64
 			answer(nil, err)
 			return
 		}
-		reply := func() { answer(&request{entry: en, run: run, info: en.published.Load()}, nil) }
-		if req == nil {
+		record := req != nil
+		if !record {
+			req = &request{entry: en}
+		}
+		req.run, req.info = run, en.info(0)
+		reply := func() {
+			req.info.Revision = en.published.Load().Revision
+			answer(req, nil)
+		}
+		if !record {
 			e.answer(en, reply)
 			return
 		}
-		req.run = run
-		e.record(req)
 		e.later(reply) // also if nothing changed: a repeated call relies on the record
+		e.record(req)
 	})
 }
 

@@ -17,7 +17,7 @@
 // calls and starts the runs: nobody is told what a crash could take back. While a commit is on its way the next group gathers, so one
 // flow waits for one fsync and ten thousand share it. Readers see the published states, which are never changed.
 //
-// One loop is enough: a firing costs it about a microsecond, the disk gives out long before.
+// One loop is enough: a firing costs it a few microseconds, the disk gives out before.
 //
 // # After a crash
 //

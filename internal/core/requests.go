@@ -21,7 +21,8 @@ type request struct {
 	at      flow.Instant
 	entry   *entry // the flow it is about; nil: of all
 	run     uint64 // the run that was started or cancelled
-	info    *Info  // the flow's state that was answered
+	info    *Info  // the flow's state that was answered: right after the change, whatever else its commit has
+	state   *storev1.StateRecord
 	answer  *ApplyResult
 	done    bool
 	waiting []func(*request) // repeated calls that came before the first was answered
@@ -81,11 +82,11 @@ func (e *engine) record(r *request) {
 	}
 	e.requests.order = append(e.requests.order, r)
 	e.group.requests = append(e.group.requests, r)
+	if r.entry != nil {
+		r.state = r.entry.record(0)
+	}
 	e.later(func() {
 		r.done = true
-		if r.entry != nil {
-			r.info = r.entry.published.Load()
-		}
 		for _, answer := range r.waiting {
 			answer(r)
 		}
@@ -127,7 +128,8 @@ func (r *request) shard() store.Shard {
 func (r *request) recordAt(revision uint64) *storev1.RequestRecord {
 	record := &storev1.RequestRecord{Time: int64(r.at), Digest: r.digest, Run: r.run, Revision: revision}
 	if r.entry != nil {
-		record.FlowId, record.State = r.entry.id, r.entry.record(revision)
+		r.state.Revision = revision
+		record.FlowId, record.State = r.entry.id, r.state
 	}
 	return record
 }
