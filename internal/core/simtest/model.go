@@ -365,7 +365,7 @@ func (m *model) runStarted(f *flowModel, prev, next *storev1.StateRecord, ended,
 		}
 		return
 	}
-	if by, twice := f.fired[run.FireTime]; twice && (by.jumps == m.sealed || f.once()) { // after a jump back it comes to the same instants again
+	if by, twice := f.fired[run.FireTime]; twice && (by.jumps == m.sealed || f.once() && f.old == nil) { // after a jump back it comes to the same instants again
 		bad("fire time %v had run %d already", at(run.FireTime), by.run)
 	}
 	f.fired[run.FireTime] = firing{run.Number, m.sealed}
@@ -416,7 +416,7 @@ func (m *model) accounts(f *flowModel, prev, next *storev1.StateRecord, started 
 		got += int64(counter(next, i)) - int64(counter(prev, i))
 	}
 	if next.Cursor < prev.Cursor {
-		if f.before == nil || m.jumps == 0 { // what was ahead of a clock that was set back is behind another schedule
+		if m.jumps == 0 {
 			bad("the cursor went back")
 		}
 		return
@@ -593,7 +593,8 @@ func (m *model) next(f *flowModel, info *core.Info, full bool) {
 			want = append(want, f.schedule.Next(got.Add(-1), anchors))
 		}
 		if m.jumps > 0 { // and what waits may be ahead of the clock
-			want = append(want, f.schedule.Next(want[0], anchors))
+			waits := f.schedule.Next(at(s.Cursor), anchors)
+			want = append(want, f.schedule.Next(want[0], anchors), waits, f.schedule.Next(waits, anchors))
 		}
 	}
 	if jitter := f.schedule.Jitter(); jitter > 0 { // it may be held up

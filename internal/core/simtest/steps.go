@@ -346,7 +346,10 @@ func (w *world) runs(id string) {
 
 // finish lets everything come to rest, and checks what must be true then.
 func (w *world) finish() {
-	w.disarm()
+	if w.disarm() {
+		w.crash()
+		w.begin()
+	}
 	w.calls.Wait()
 	w.note("everything comes to rest")
 	for _, id := range w.ids {

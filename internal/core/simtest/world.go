@@ -361,22 +361,28 @@ func (w *world) crashInCommit(n int) {
 	w.commits = n
 }
 
-func (w *world) disarm() {
+// disarm mends the disk, and reports whether a commit is stuck that was to be crashed.
+func (w *world) disarm() (stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.commits, w.trouble = 0, false
 	select {
 	case <-w.collapse:
+		return true
 	default:
+		return false
 	}
 }
 
 // restart stops the engine in order and starts it again.
 func (w *world) restart(grace time.Duration) {
+	if w.disarm() {
+		w.crash()
+		return
+	}
 	w.note("stop within %v", grace)
 	w.stats.Restarts++
 	l := w.life
-	w.disarm()
 	w.model.cancelled()
 	began := time.Now()
 	result, err := l.running.Stop(context.Background(), grace)
