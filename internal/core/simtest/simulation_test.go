@@ -16,7 +16,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "simulate this seed only")
-	seedsFlag = flag.Uint64("seeds", 50, "simulate so many seeds: about a thousand crashes and fifty years")
+	seedsFlag = flag.Uint64("seeds", 120, "simulate so many seeds: more than two thousand crashes and a hundred years")
 	stepsFlag = flag.Int("steps", 150, "steps of each simulation")
 )
 
