@@ -338,3 +338,15 @@ func TestOnceThatPassesBeforeTheStartIsCaughtUp(t *testing.T) {
 		}
 	})
 }
+
+// Short names, for tasks written in place.
+type (
+	ctx        = context.Context
+	invocation = workflow.Invocation
+	result     = workflow.Result
+)
+
+func cron(t *testing.T, expr string) *schedule.Schedule {
+	t.Helper()
+	return compile(t, schedule.Spec{Cron: expr})
+}

@@ -2,12 +2,16 @@ package core_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core"
+	"github.com/schedulerd/schedulerd/internal/core/flow"
 	"github.com/schedulerd/schedulerd/internal/core/store"
 	"github.com/schedulerd/schedulerd/internal/core/store/storetest"
+	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
 // slowDisk is a durable store whose commits take a while.
@@ -34,5 +38,57 @@ func crash(t *testing.T, d *storetest.Disk, r *core.Running) {
 	d.Crash()
 	if _, err := r.Stop(context.Background(), 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// book is definitions by their source, for flows that have to be compiled again.
+type book struct {
+	mu    sync.Mutex
+	flows map[string]*core.Flow
+}
+
+// enter gives a flow a source of its own.
+func (b *book) enter(f core.Flow) *core.Flow {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.flows == nil {
+		b.flows = map[string]*core.Flow{}
+	}
+	if f.Backoff == (flow.Policy{}) {
+		f.Backoff = steady
+	}
+	f.Source = fmt.Appendf(nil, "%s, edition %d", f.ID, len(b.flows))
+	b.flows[string(f.Source)] = &f
+	return &f
+}
+
+func (b *book) compile(source []byte, _ core.Origin) (*core.Flow, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.flows[string(source)]; f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("never heard of %q", source)
+}
+
+func (b *book) config(t *testing.T, d *storetest.Disk) core.Config {
+	return core.Config{Store: opened(t, d), Compile: b.compile}
+}
+
+// logbook is the fire times that runs were started for, and when that was, both since an instant.
+type logbook struct {
+	diary
+	since time.Time
+}
+
+// task writes its run into the book and takes d.
+func (l *logbook) task(d time.Duration) workflow.TaskFunc {
+	return func(ctx context.Context, in *workflow.Invocation) (workflow.Result, error) {
+		if in.Cause == flow.ByTrigger.String() {
+			l.write("trigger@%v", time.Since(l.since))
+		} else {
+			l.write("%v@%v", in.FireTime.Sub(l.since.UTC()), time.Since(l.since))
+		}
+		return lasting(d)(ctx, in)
 	}
 }

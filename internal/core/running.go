@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 )
 
@@ -67,6 +68,18 @@ func (r *Running) Status(id string) (*Info, error) {
 		return nil, err
 	}
 	return en.published.Load(), nil
+}
+
+// Guards is the state of the circuit breakers and rate limits that a flow's tasks can reach; with an empty id, of the shared ones.
+func (r *Running) Guards(id string) []resource.GuardStatus {
+	if id == "" {
+		return r.engine.shared.Guards()
+	}
+	en, err := r.engine.index.find(id)
+	if err != nil {
+		return nil
+	}
+	return en.published.Load().resources.Guards()
 }
 
 // List is a page of flows' states in order of id, whether there are more, and a revision they are at least as new as.

@@ -2,6 +2,8 @@ package schedctl
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,9 +26,35 @@ func (a *app) statusCommand() *cobra.Command {
 				message: response,
 				names:   []string{response.GetFlow().GetId()},
 				lines: func(bool) []string {
-					return a.printer.canvas.fields(flowFields(a.clock, response.GetFlow()))
+					return a.printer.canvas.fields(append(flowFields(a.clock, response.GetFlow()), guardFields(a.clock, response.GetGuards())...))
 				},
 			})
 		}),
 	}
+}
+
+// guardFields tells of circuit breakers and rate limits, a line a resource.
+func guardFields(c clock, guards []*pb.GuardInfo) (fields [][2]string) {
+	for _, g := range guards {
+		var parts []string
+		switch g.GetBreaker() {
+		case pb.BreakerState_BREAKER_STATE_CLOSED:
+			parts = append(parts, "closed")
+			if n := g.GetFailures(); n > 0 {
+				parts = append(parts, fmt.Sprintf("%d failures in a row", n))
+			}
+		case pb.BreakerState_BREAKER_STATE_OPEN:
+			parts = append(parts, "open until "+c.exact(g.GetOpenUntil()), fmt.Sprintf("%d calls refused", g.GetBreakerRefused()))
+		case pb.BreakerState_BREAKER_STATE_HALF_OPEN:
+			parts = append(parts, "half-open, trying")
+		}
+		if g.Tokens != nil {
+			parts = append(parts, fmt.Sprintf("%.4g calls free", g.GetTokens()))
+			if n := g.GetWaiting(); n > 0 {
+				parts = append(parts, fmt.Sprintf("%d waiting", n))
+			}
+		}
+		fields = append(fields, [2]string{"Target " + g.GetResource(), strings.Join(parts, ", ")})
+	}
+	return fields
 }

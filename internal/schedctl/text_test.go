@@ -3,6 +3,7 @@ package schedctl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -185,6 +186,21 @@ func TestEnumNames(t *testing.T) {
 	for _, bad := range []string{"", "unspecified", "x", "failed,"} {
 		if err := flag.Set(bad); err == nil {
 			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestGuardFields(t *testing.T) {
+	tokens := 2.5
+	got := guardFields(clock{now: func() time.Time { return time.Unix(1000, 0) }, zone: time.UTC}, []*pb.GuardInfo{
+		{Resource: "a", Breaker: pb.BreakerState_BREAKER_STATE_CLOSED, Failures: 2},
+		{Resource: "b", Breaker: pb.BreakerState_BREAKER_STATE_HALF_OPEN, Tokens: &tokens, Waiting: 4},
+		{Resource: "c", Breaker: pb.BreakerState_BREAKER_STATE_OPEN, OpenUntil: timestamppb.New(time.Unix(1030, 0)), BreakerRefused: 9},
+	})
+	text := fmt.Sprint(got)
+	for _, want := range []string{"Target a closed, 2 failures in a row", "Target b half-open, trying, 2.5 calls free, 4 waiting", "Target c open until 1970-01-01 00:17:10", "9 calls refused"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q", text, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/store/pebble"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -152,6 +153,7 @@ type figures struct {
 	list     func(core.ListOptions) ([]*core.Info, bool, uint64)
 	watchers func() int
 	ready    func() bool
+	guards   func(flow string) []resource.GuardStatus
 	store    func() storeFigures // nil: the store has none
 }
 
@@ -188,6 +190,9 @@ var (
 	revisionDesc = gauge("schedulerd_revision", "The newest commit.")
 	watchersDesc = gauge("schedulerd_watch_streams", "Open watches of flows.")
 	readyDesc    = gauge("schedulerd_ready", "1 if the server is ready, as its health says, else 0.")
+	breakerDesc  = gauge("schedulerd_breaker_open", "Circuit breaker of a shared resource: 0 closed, 0.5 half-open, 1 open.", "resource")
+	refusedDesc  = gauge("schedulerd_breaker_refused_total", "Calls that the circuit breaker of a shared resource has refused.", "resource")
+	waitingDesc  = gauge("schedulerd_rate_limit_waiting", "Calls that wait for the rate limit of a shared resource.", "resource")
 	diskDesc     = gauge("schedulerd_store_disk_bytes", "Size of the store's files.")
 	logDesc      = gauge("schedulerd_store_log_bytes", "Size of the part of the store that a start after a crash reads again.")
 	debtDesc     = gauge("schedulerd_store_compaction_debt_bytes", "What the store has still to compact.")
@@ -234,6 +239,15 @@ func (p *pulled) Collect(out chan<- prometheus.Metric) {
 		ready = 1
 	}
 	number(readyDesc, ready)
+	for _, g := range p.source.guards("") { // the shared ones: their number is small and fixed
+		if b := g.Breaker; b != nil {
+			number(breakerDesc, map[resource.BreakerState]float64{resource.HalfOpen: 0.5, resource.Open: 1}[b.State], g.Resource)
+			out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(b.Refused), g.Resource)
+		}
+		if l := g.Limiter; l != nil {
+			number(waitingDesc, float64(l.Waiting), g.Resource)
+		}
+	}
 	if p.source.store != nil {
 		f := p.source.store()
 		number(diskDesc, f.disk)

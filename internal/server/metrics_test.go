@@ -16,6 +16,7 @@ import (
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -23,7 +24,12 @@ import (
 
 // docs/metrics.md has a row for each metric, with its type, labels and words.
 func TestMetricsAreDocumented(t *testing.T) {
-	s := start(t, func(o *Options) { o.DataDir = filepath.Join(t.TempDir(), "data") })
+	flows := filepath.Join(t.TempDir(), "flows.yaml")
+	guarded := "resources:\n- {name: api, temp_dir: {}, circuit_breaker: {}, rate_limit: {calls: 1}}\nflows:\n- {id: f, task: {log: {message: m}}}\n"
+	if err := os.WriteFile(flows, []byte(guarded), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *Options) { o.DataDir, o.Flows = filepath.Join(t.TempDir(), "data"), []string{flows} })
 	c := pb.NewSchedulerServiceClient(dial(t, s.Addr().String()))
 	if _, err := c.List(t.Context(), &pb.ListRequest{}); err != nil {
 		t.Fatal(err)
@@ -146,6 +152,9 @@ func TestFlowsAreCounted(t *testing.T) {
 		},
 		watchers: func() int { return 3 },
 		ready:    func() bool { return true },
+		guards: func(string) []resource.GuardStatus {
+			return []resource.GuardStatus{{Resource: "api", Breaker: &resource.BreakerStatus{State: resource.HalfOpen, Refused: 4}, Limiter: &resource.LimiterStatus{Waiting: 2}}}
+		},
 	})
 	for range 3 {
 		got := gather(t, m)
@@ -153,6 +162,7 @@ func TestFlowsAreCounted(t *testing.T) {
 			`schedulerd_flows{status="idle"}`: 2, `schedulerd_flows{status="tripped"}`: 1, `schedulerd_flows{status="running"}`: 0,
 			`schedulerd_flows_paused`: 1, `schedulerd_runs_running`: 2, `schedulerd_runs_limit`: 9, `schedulerd_revision`: 5,
 			`schedulerd_oldest_due_age_seconds`: 1.5, `schedulerd_watch_streams`: 3, `schedulerd_ready`: 1,
+			`schedulerd_breaker_open{resource="api"}`: 0.5, `schedulerd_breaker_refused_total{resource="api"}`: 4, `schedulerd_rate_limit_waiting{resource="api"}`: 2,
 		} {
 			if got[name] != value {
 				t.Errorf("%s is %v, not %v", name, got[name], value)

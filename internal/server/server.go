@@ -358,7 +358,7 @@ func (s *Server) schedule(ctx context.Context, kept *data) error {
 	s.readiness.started(running.Info)
 	s.metrics.reloaded.SetToCurrentTime()
 	s.metrics.pulled.attach(figures{
-		info: running.Info, list: running.List, watchers: s.service.Watchers,
+		info: running.Info, list: running.List, watchers: s.service.Watchers, guards: running.Guards,
 		ready: func() bool { return s.readiness.look() == "" },
 		store: storeFiguresOf(kept.disk),
 	})

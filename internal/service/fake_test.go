@@ -13,6 +13,7 @@ import (
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 	"github.com/schedulerd/schedulerd/internal/definition"
 	"github.com/schedulerd/schedulerd/internal/task/tasktest"
@@ -87,6 +88,13 @@ func (f *fake) Trigger(_ context.Context, r core.TriggerRequest) (*core.Run, uin
 		return nil, 0, err
 	}
 	return f.run, 41, nil
+}
+
+func (f *fake) Guards(string) []resource.GuardStatus {
+	return []resource.GuardStatus{
+		{Resource: "api", Breaker: &resource.BreakerStatus{State: resource.Open, Until: time.Unix(100, 0), Opened: 2, Refused: 7}},
+		{Resource: "db", Limiter: &resource.LimiterStatus{Tokens: 1.5, Waiting: 3, Refused: 4}},
+	}
 }
 
 func (f *fake) Status(id string) (*core.Info, error) {

@@ -40,7 +40,7 @@ func (s *Service) Status(_ context.Context, r *pb.StatusRequest) (*pb.StatusResp
 	if err != nil {
 		return nil, err
 	}
-	return &pb.StatusResponse{Flow: flowInfo(info)}, nil
+	return &pb.StatusResponse{Flow: flowInfo(info), Guards: guards(scheduler.Guards(r.GetFlowId()))}, nil
 }
 
 // List shows a page of flows.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const someUUID = "0190a8a0-7b8e-7c3d-9f4e-1a2b3c4d5e6f"
@@ -52,7 +53,10 @@ func TestCalls(t *testing.T) {
 		{
 			"Status",
 			func() (proto.Message, error) { return c.Status(ctx, &pb.StatusRequest{FlowId: "backup"}) },
-			&pb.StatusResponse{Flow: info},
+			&pb.StatusResponse{Flow: info, Guards: []*pb.GuardInfo{
+				{Resource: "api", Breaker: pb.BreakerState_BREAKER_STATE_OPEN, OpenUntil: &timestamppb.Timestamp{Seconds: 100}, Opened: 2, BreakerRefused: 7},
+				{Resource: "db", Tokens: proto.Float64(1.5), Waiting: 3, LimitRefused: 4},
+			}},
 			[]any{"Status", "backup"},
 		},
 		{

@@ -12,6 +12,7 @@ import (
 	"buf.build/go/protovalidate"
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 	"github.com/schedulerd/schedulerd/internal/definition"
 	"github.com/schedulerd/schedulerd/internal/runlog"
@@ -21,6 +22,7 @@ import (
 type Scheduler interface {
 	Trigger(ctx context.Context, r core.TriggerRequest) (*core.Run, uint64, error)
 	Status(id string) (*core.Info, error)
+	Guards(id string) []resource.GuardStatus
 	List(o core.ListOptions) (infos []*core.Info, more bool, revision uint64)
 	Reset(ctx context.Context, id, requestID string) (*core.Info, error)
 	Cancel(ctx context.Context, id, runID, requestID string) (*core.Info, string, error)

@@ -8,6 +8,7 @@ import (
 	pb "github.com/schedulerd/schedulerd/gen/go/schedulerd/v1"
 	"github.com/schedulerd/schedulerd/internal/core"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
+	"github.com/schedulerd/schedulerd/internal/core/resource"
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 	"github.com/schedulerd/schedulerd/internal/definition"
 	"google.golang.org/protobuf/proto"
@@ -269,3 +270,27 @@ func value(v any) *structpb.Value {
 // text is s as protobuf takes it: what commands print need not be UTF-8, and one bad byte would make the whole message
 // unsendable.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// guards shows circuit breakers and rate limits.
+func guards(all []resource.GuardStatus) (infos []*pb.GuardInfo) {
+	for _, g := range all {
+		info := &pb.GuardInfo{Resource: g.Resource}
+		if b := g.Breaker; b != nil {
+			info.Breaker = breakerStates[b.State]
+			info.Failures, info.Opened, info.BreakerRefused = uint32(b.Failures), b.Opened, b.Refused
+			if !b.Until.IsZero() {
+				info.OpenUntil = timestamppb.New(b.Until)
+			}
+		}
+		if l := g.Limiter; l != nil {
+			info.Tokens, info.Waiting, info.LimitRefused = &l.Tokens, uint32(l.Waiting), l.Refused
+		}
+		infos = append(infos, info)
+	}
+	return infos
+}
+
+var breakerStates = map[resource.BreakerState]pb.BreakerState{
+	resource.Closed: pb.BreakerState_BREAKER_STATE_CLOSED, resource.Open: pb.BreakerState_BREAKER_STATE_OPEN,
+	resource.HalfOpen: pb.BreakerState_BREAKER_STATE_HALF_OPEN,
+}

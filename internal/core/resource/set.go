@@ -176,12 +176,12 @@ func (s *Set) find(name string) (Declaration, bool) {
 	return Declaration{}, false
 }
 
-// Guards gives the status of the guards of the set's own resources, in the order of their declaration.
+// Guards gives the status of the guards of the resources in reach, the parent's first, in the order of their declaration.
 func (s *Set) Guards() []GuardStatus {
 	if s == nil {
 		return nil
 	}
-	var all []GuardStatus
+	all := s.parent.Guards()
 	for _, d := range s.order {
 		if g, ok := d.Guard.(interface{ Status() GuardStatus }); ok {
 			status := g.Status()

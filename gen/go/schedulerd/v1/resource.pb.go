@@ -12,6 +12,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -23,6 +24,63 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// BreakerState is a state of a circuit breaker.
+type BreakerState int32
+
+const (
+	// There is no circuit breaker.
+	BreakerState_BREAKER_STATE_UNSPECIFIED BreakerState = 0
+	// Calls are made.
+	BreakerState_BREAKER_STATE_CLOSED BreakerState = 1
+	// Calls are refused.
+	BreakerState_BREAKER_STATE_OPEN BreakerState = 2
+	// Trial calls are made.
+	BreakerState_BREAKER_STATE_HALF_OPEN BreakerState = 3
+)
+
+// Enum value maps for BreakerState.
+var (
+	BreakerState_name = map[int32]string{
+		0: "BREAKER_STATE_UNSPECIFIED",
+		1: "BREAKER_STATE_CLOSED",
+		2: "BREAKER_STATE_OPEN",
+		3: "BREAKER_STATE_HALF_OPEN",
+	}
+	BreakerState_value = map[string]int32{
+		"BREAKER_STATE_UNSPECIFIED": 0,
+		"BREAKER_STATE_CLOSED":      1,
+		"BREAKER_STATE_OPEN":        2,
+		"BREAKER_STATE_HALF_OPEN":   3,
+	}
+)
+
+func (x BreakerState) Enum() *BreakerState {
+	p := new(BreakerState)
+	*p = x
+	return p
+}
+
+func (x BreakerState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BreakerState) Descriptor() protoreflect.EnumDescriptor {
+	return file_schedulerd_v1_resource_proto_enumTypes[0].Descriptor()
+}
+
+func (BreakerState) Type() protoreflect.EnumType {
+	return &file_schedulerd_v1_resource_proto_enumTypes[0]
+}
+
+func (x BreakerState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BreakerState.Descriptor instead.
+func (BreakerState) EnumDescriptor() ([]byte, []int) {
+	return file_schedulerd_v1_resource_proto_rawDescGZIP(), []int{0}
+}
 
 // Resource is something a flow's tasks share. It is set up once when the scheduler starts and torn down once when it stops,
 // in reverse order; never per run.
@@ -729,11 +787,129 @@ func (x *RateLimit) GetBurst() uint32 {
 	return 0
 }
 
+// GuardInfo is the state of a resource's circuit breaker and rate limit.
+type GuardInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The resource.
+	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// State of the circuit breaker. Unspecified: there is none.
+	Breaker BreakerState `protobuf:"varint,2,opt,name=breaker,proto3,enum=schedulerd.v1.BreakerState" json:"breaker,omitempty"`
+	// Consecutive failures, while it is closed.
+	Failures uint32 `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`
+	// When trial calls begin, while it is open.
+	OpenUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=open_until,json=openUntil,proto3" json:"open_until,omitempty"`
+	// Times it has opened.
+	Opened uint64 `protobuf:"varint,5,opt,name=opened,proto3" json:"opened,omitempty"`
+	// Calls that the breaker has refused.
+	BreakerRefused uint64 `protobuf:"varint,6,opt,name=breaker_refused,json=breakerRefused,proto3" json:"breaker_refused,omitempty"`
+	// Calls that the rate limit would admit at once. Absent: there is none.
+	Tokens *float64 `protobuf:"fixed64,7,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
+	// Calls that wait for the rate limit.
+	Waiting uint32 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Calls given up because the rate limit would have admitted them too late.
+	LimitRefused  uint64 `protobuf:"varint,9,opt,name=limit_refused,json=limitRefused,proto3" json:"limit_refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuardInfo) Reset() {
+	*x = GuardInfo{}
+	mi := &file_schedulerd_v1_resource_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuardInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuardInfo) ProtoMessage() {}
+
+func (x *GuardInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_schedulerd_v1_resource_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuardInfo.ProtoReflect.Descriptor instead.
+func (*GuardInfo) Descriptor() ([]byte, []int) {
+	return file_schedulerd_v1_resource_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GuardInfo) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *GuardInfo) GetBreaker() BreakerState {
+	if x != nil {
+		return x.Breaker
+	}
+	return BreakerState_BREAKER_STATE_UNSPECIFIED
+}
+
+func (x *GuardInfo) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *GuardInfo) GetOpenUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OpenUntil
+	}
+	return nil
+}
+
+func (x *GuardInfo) GetOpened() uint64 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+func (x *GuardInfo) GetBreakerRefused() uint64 {
+	if x != nil {
+		return x.BreakerRefused
+	}
+	return 0
+}
+
+func (x *GuardInfo) GetTokens() float64 {
+	if x != nil && x.Tokens != nil {
+		return *x.Tokens
+	}
+	return 0
+}
+
+func (x *GuardInfo) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *GuardInfo) GetLimitRefused() uint64 {
+	if x != nil {
+		return x.LimitRefused
+	}
+	return 0
+}
+
 var File_schedulerd_v1_resource_proto protoreflect.FileDescriptor
 
 const file_schedulerd_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x1cschedulerd/v1/resource.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x8c\x05\n" +
+	"\x1cschedulerd/v1/resource.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x05\n" +
 	"\bResource\x125\n" +
 	"\x04name\x18\x01 \x01(\tB!\xbaH\x1er\x1c(@2\x18^[a-zA-Z_][a-zA-Z0-9_]*$R\x04name\x124\n" +
 	"\x05store\x18\x02 \x01(\v2\x1c.schedulerd.v1.StoreResourceH\x00R\x05store\x12;\n" +
@@ -793,7 +969,24 @@ const file_schedulerd_v1_resource_proto_rawDesc = "" +
 	"\tRateLimit\x12\x1d\n" +
 	"\x05calls\x18\x01 \x01(\rB\a\xbaH\x04*\x02(\x01R\x05calls\x12;\n" +
 	"\x03per\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\x03per\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\rR\x05burstBX\n" +
+	"\x05burst\x18\x03 \x01(\rR\x05burst\"\xdd\x02\n" +
+	"\tGuardInfo\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x125\n" +
+	"\abreaker\x18\x02 \x01(\x0e2\x1b.schedulerd.v1.BreakerStateR\abreaker\x12\x1a\n" +
+	"\bfailures\x18\x03 \x01(\rR\bfailures\x129\n" +
+	"\n" +
+	"open_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\topenUntil\x12\x16\n" +
+	"\x06opened\x18\x05 \x01(\x04R\x06opened\x12'\n" +
+	"\x0fbreaker_refused\x18\x06 \x01(\x04R\x0ebreakerRefused\x12\x1b\n" +
+	"\x06tokens\x18\a \x01(\x01H\x00R\x06tokens\x88\x01\x01\x12\x18\n" +
+	"\awaiting\x18\b \x01(\rR\awaiting\x12#\n" +
+	"\rlimit_refused\x18\t \x01(\x04R\flimitRefusedB\t\n" +
+	"\a_tokens*|\n" +
+	"\fBreakerState\x12\x1d\n" +
+	"\x19BREAKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14BREAKER_STATE_CLOSED\x10\x01\x12\x16\n" +
+	"\x12BREAKER_STATE_OPEN\x10\x02\x12\x1b\n" +
+	"\x17BREAKER_STATE_HALF_OPEN\x10\x03BX\n" +
 	"\x10io.schedulerd.v1P\x01ZBgithub.com/schedulerd/schedulerd/gen/go/schedulerd/v1;schedulerdv1b\x06proto3"
 
 var (
@@ -808,48 +1001,54 @@ func file_schedulerd_v1_resource_proto_rawDescGZIP() []byte {
 	return file_schedulerd_v1_resource_proto_rawDescData
 }
 
-var file_schedulerd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_schedulerd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_schedulerd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_schedulerd_v1_resource_proto_goTypes = []any{
-	(*Resource)(nil),            // 0: schedulerd.v1.Resource
-	(*StoreResource)(nil),       // 1: schedulerd.v1.StoreResource
-	(*TempDirResource)(nil),     // 2: schedulerd.v1.TempDirResource
-	(*ExecResource)(nil),        // 3: schedulerd.v1.ExecResource
-	(*HttpResource)(nil),        // 4: schedulerd.v1.HttpResource
-	(*ChannelResource)(nil),     // 5: schedulerd.v1.ChannelResource
-	(*ClientTls)(nil),           // 6: schedulerd.v1.ClientTls
-	(*CircuitBreaker)(nil),      // 7: schedulerd.v1.CircuitBreaker
-	(*RateLimit)(nil),           // 8: schedulerd.v1.RateLimit
-	nil,                         // 9: schedulerd.v1.StoreResource.InitialEntry
-	nil,                         // 10: schedulerd.v1.ExecResource.EnvEntry
-	nil,                         // 11: schedulerd.v1.HttpResource.HeadersEntry
-	nil,                         // 12: schedulerd.v1.ChannelResource.MetadataEntry
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*structpb.Value)(nil),      // 14: google.protobuf.Value
+	(BreakerState)(0),             // 0: schedulerd.v1.BreakerState
+	(*Resource)(nil),              // 1: schedulerd.v1.Resource
+	(*StoreResource)(nil),         // 2: schedulerd.v1.StoreResource
+	(*TempDirResource)(nil),       // 3: schedulerd.v1.TempDirResource
+	(*ExecResource)(nil),          // 4: schedulerd.v1.ExecResource
+	(*HttpResource)(nil),          // 5: schedulerd.v1.HttpResource
+	(*ChannelResource)(nil),       // 6: schedulerd.v1.ChannelResource
+	(*ClientTls)(nil),             // 7: schedulerd.v1.ClientTls
+	(*CircuitBreaker)(nil),        // 8: schedulerd.v1.CircuitBreaker
+	(*RateLimit)(nil),             // 9: schedulerd.v1.RateLimit
+	(*GuardInfo)(nil),             // 10: schedulerd.v1.GuardInfo
+	nil,                           // 11: schedulerd.v1.StoreResource.InitialEntry
+	nil,                           // 12: schedulerd.v1.ExecResource.EnvEntry
+	nil,                           // 13: schedulerd.v1.HttpResource.HeadersEntry
+	nil,                           // 14: schedulerd.v1.ChannelResource.MetadataEntry
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 17: google.protobuf.Value
 }
 var file_schedulerd_v1_resource_proto_depIdxs = []int32{
-	1,  // 0: schedulerd.v1.Resource.store:type_name -> schedulerd.v1.StoreResource
-	2,  // 1: schedulerd.v1.Resource.temp_dir:type_name -> schedulerd.v1.TempDirResource
-	3,  // 2: schedulerd.v1.Resource.exec:type_name -> schedulerd.v1.ExecResource
-	4,  // 3: schedulerd.v1.Resource.http:type_name -> schedulerd.v1.HttpResource
-	5,  // 4: schedulerd.v1.Resource.channel:type_name -> schedulerd.v1.ChannelResource
-	13, // 5: schedulerd.v1.Resource.setup_timeout:type_name -> google.protobuf.Duration
-	13, // 6: schedulerd.v1.Resource.teardown_timeout:type_name -> google.protobuf.Duration
-	7,  // 7: schedulerd.v1.Resource.circuit_breaker:type_name -> schedulerd.v1.CircuitBreaker
-	8,  // 8: schedulerd.v1.Resource.rate_limit:type_name -> schedulerd.v1.RateLimit
-	9,  // 9: schedulerd.v1.StoreResource.initial:type_name -> schedulerd.v1.StoreResource.InitialEntry
-	10, // 10: schedulerd.v1.ExecResource.env:type_name -> schedulerd.v1.ExecResource.EnvEntry
-	11, // 11: schedulerd.v1.HttpResource.headers:type_name -> schedulerd.v1.HttpResource.HeadersEntry
-	6,  // 12: schedulerd.v1.HttpResource.tls:type_name -> schedulerd.v1.ClientTls
-	6,  // 13: schedulerd.v1.ChannelResource.tls:type_name -> schedulerd.v1.ClientTls
-	12, // 14: schedulerd.v1.ChannelResource.metadata:type_name -> schedulerd.v1.ChannelResource.MetadataEntry
-	13, // 15: schedulerd.v1.CircuitBreaker.reset_timeout:type_name -> google.protobuf.Duration
-	13, // 16: schedulerd.v1.RateLimit.per:type_name -> google.protobuf.Duration
-	14, // 17: schedulerd.v1.StoreResource.InitialEntry.value:type_name -> google.protobuf.Value
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	2,  // 0: schedulerd.v1.Resource.store:type_name -> schedulerd.v1.StoreResource
+	3,  // 1: schedulerd.v1.Resource.temp_dir:type_name -> schedulerd.v1.TempDirResource
+	4,  // 2: schedulerd.v1.Resource.exec:type_name -> schedulerd.v1.ExecResource
+	5,  // 3: schedulerd.v1.Resource.http:type_name -> schedulerd.v1.HttpResource
+	6,  // 4: schedulerd.v1.Resource.channel:type_name -> schedulerd.v1.ChannelResource
+	15, // 5: schedulerd.v1.Resource.setup_timeout:type_name -> google.protobuf.Duration
+	15, // 6: schedulerd.v1.Resource.teardown_timeout:type_name -> google.protobuf.Duration
+	8,  // 7: schedulerd.v1.Resource.circuit_breaker:type_name -> schedulerd.v1.CircuitBreaker
+	9,  // 8: schedulerd.v1.Resource.rate_limit:type_name -> schedulerd.v1.RateLimit
+	11, // 9: schedulerd.v1.StoreResource.initial:type_name -> schedulerd.v1.StoreResource.InitialEntry
+	12, // 10: schedulerd.v1.ExecResource.env:type_name -> schedulerd.v1.ExecResource.EnvEntry
+	13, // 11: schedulerd.v1.HttpResource.headers:type_name -> schedulerd.v1.HttpResource.HeadersEntry
+	7,  // 12: schedulerd.v1.HttpResource.tls:type_name -> schedulerd.v1.ClientTls
+	7,  // 13: schedulerd.v1.ChannelResource.tls:type_name -> schedulerd.v1.ClientTls
+	14, // 14: schedulerd.v1.ChannelResource.metadata:type_name -> schedulerd.v1.ChannelResource.MetadataEntry
+	15, // 15: schedulerd.v1.CircuitBreaker.reset_timeout:type_name -> google.protobuf.Duration
+	15, // 16: schedulerd.v1.RateLimit.per:type_name -> google.protobuf.Duration
+	0,  // 17: schedulerd.v1.GuardInfo.breaker:type_name -> schedulerd.v1.BreakerState
+	16, // 18: schedulerd.v1.GuardInfo.open_until:type_name -> google.protobuf.Timestamp
+	17, // 19: schedulerd.v1.StoreResource.InitialEntry.value:type_name -> google.protobuf.Value
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_schedulerd_v1_resource_proto_init() }
@@ -864,18 +1063,20 @@ func file_schedulerd_v1_resource_proto_init() {
 		(*Resource_Http)(nil),
 		(*Resource_Channel)(nil),
 	}
+	file_schedulerd_v1_resource_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_schedulerd_v1_resource_proto_rawDesc), len(file_schedulerd_v1_resource_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   13,
+			NumEnums:      1,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_schedulerd_v1_resource_proto_goTypes,
 		DependencyIndexes: file_schedulerd_v1_resource_proto_depIdxs,
+		EnumInfos:         file_schedulerd_v1_resource_proto_enumTypes,
 		MessageInfos:      file_schedulerd_v1_resource_proto_msgTypes,
 	}.Build()
 	File_schedulerd_v1_resource_proto = out.File

@@ -432,7 +432,9 @@ func (x *StatusRequest) GetFlowId() string {
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state.
-	Flow          *FlowInfo `protobuf:"bytes,1,opt,name=flow,proto3" json:"flow,omitempty"`
+	Flow *FlowInfo `protobuf:"bytes,1,opt,name=flow,proto3" json:"flow,omitempty"`
+	// Circuit breakers and rate limits of the resources its tasks can reach.
+	Guards        []*GuardInfo `protobuf:"bytes,2,rep,name=guards,proto3" json:"guards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +472,13 @@ func (*StatusResponse) Descriptor() ([]byte, []int) {
 func (x *StatusResponse) GetFlow() *FlowInfo {
 	if x != nil {
 		return x.Flow
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetGuards() []*GuardInfo {
+	if x != nil {
+		return x.Guards
 	}
 	return nil
 }
@@ -3081,7 +3090,7 @@ var File_schedulerd_v1_scheduler_service_proto protoreflect.FileDescriptor
 
 const file_schedulerd_v1_scheduler_service_proto_rawDesc = "" +
 	"\n" +
-	"%schedulerd/v1/scheduler_service.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18schedulerd/v1/flow.proto\x1a\x17schedulerd/v1/run.proto\x1a\x1cschedulerd/v1/schedule.proto\"\xa9\x02\n" +
+	"%schedulerd/v1/scheduler_service.proto\x12\rschedulerd.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18schedulerd/v1/flow.proto\x1a\x1cschedulerd/v1/resource.proto\x1a\x17schedulerd/v1/run.proto\x1a\x1cschedulerd/v1/schedule.proto\"\xa9\x02\n" +
 	"\x0eTriggerRequest\x12&\n" +
 	"\aflow_id\x18\x01 \x01(\tB\r\xe0A\x02\xbaH\ar\x05\x10\x01(\x80\x01R\x06flowId\x12L\n" +
 	"\x06params\x18\x02 \x03(\v2).schedulerd.v1.TriggerRequest.ParamsEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x06params\x12*\n" +
@@ -3095,9 +3104,10 @@ const file_schedulerd_v1_scheduler_service_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\v2\x12.schedulerd.v1.RunR\x03run\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"7\n" +
 	"\rStatusRequest\x12&\n" +
-	"\aflow_id\x18\x01 \x01(\tB\r\xe0A\x02\xbaH\ar\x05\x10\x01(\x80\x01R\x06flowId\"=\n" +
+	"\aflow_id\x18\x01 \x01(\tB\r\xe0A\x02\xbaH\ar\x05\x10\x01(\x80\x01R\x06flowId\"o\n" +
 	"\x0eStatusResponse\x12+\n" +
-	"\x04flow\x18\x01 \x01(\v2\x17.schedulerd.v1.FlowInfoR\x04flow\"\x80\x02\n" +
+	"\x04flow\x18\x01 \x01(\v2\x17.schedulerd.v1.FlowInfoR\x04flow\x120\n" +
+	"\x06guards\x18\x02 \x03(\v2\x18.schedulerd.v1.GuardInfoR\x06guards\"\x80\x02\n" +
 	"\n" +
 	"FlowFilter\x12-\n" +
 	"\bflow_ids\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xe8\a\"\ar\x05\x10\x01(\x80\x01R\aflowIds\x12G\n" +
@@ -3396,105 +3406,107 @@ var file_schedulerd_v1_scheduler_service_proto_goTypes = []any{
 	nil,                           // 51: schedulerd.v1.FlowFilter.LabelsEntry
 	(*Run)(nil),                   // 52: schedulerd.v1.Run
 	(*FlowInfo)(nil),              // 53: schedulerd.v1.FlowInfo
-	(FlowStatus)(0),               // 54: schedulerd.v1.FlowStatus
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
-	(CatchUpMode)(0),              // 56: schedulerd.v1.CatchUpMode
-	(*Schedule)(nil),              // 57: schedulerd.v1.Schedule
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
-	(*Flow)(nil),                  // 59: schedulerd.v1.Flow
-	(FlowOrigin)(0),               // 60: schedulerd.v1.FlowOrigin
-	(Outcome)(0),                  // 61: schedulerd.v1.Outcome
-	(*RunEvent)(nil),              // 62: schedulerd.v1.RunEvent
-	(*structpb.Value)(nil),        // 63: google.protobuf.Value
+	(*GuardInfo)(nil),             // 54: schedulerd.v1.GuardInfo
+	(FlowStatus)(0),               // 55: schedulerd.v1.FlowStatus
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(CatchUpMode)(0),              // 57: schedulerd.v1.CatchUpMode
+	(*Schedule)(nil),              // 58: schedulerd.v1.Schedule
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(*Flow)(nil),                  // 60: schedulerd.v1.Flow
+	(FlowOrigin)(0),               // 61: schedulerd.v1.FlowOrigin
+	(Outcome)(0),                  // 62: schedulerd.v1.Outcome
+	(*RunEvent)(nil),              // 63: schedulerd.v1.RunEvent
+	(*structpb.Value)(nil),        // 64: google.protobuf.Value
 }
 var file_schedulerd_v1_scheduler_service_proto_depIdxs = []int32{
 	50, // 0: schedulerd.v1.TriggerRequest.params:type_name -> schedulerd.v1.TriggerRequest.ParamsEntry
 	52, // 1: schedulerd.v1.TriggerResponse.run:type_name -> schedulerd.v1.Run
 	53, // 2: schedulerd.v1.StatusResponse.flow:type_name -> schedulerd.v1.FlowInfo
-	51, // 3: schedulerd.v1.FlowFilter.labels:type_name -> schedulerd.v1.FlowFilter.LabelsEntry
-	54, // 4: schedulerd.v1.FlowFilter.statuses:type_name -> schedulerd.v1.FlowStatus
-	8,  // 5: schedulerd.v1.ListRequest.filter:type_name -> schedulerd.v1.FlowFilter
-	0,  // 6: schedulerd.v1.ListRequest.view:type_name -> schedulerd.v1.FlowView
-	53, // 7: schedulerd.v1.ListResponse.flows:type_name -> schedulerd.v1.FlowInfo
-	53, // 8: schedulerd.v1.ResetFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
-	55, // 9: schedulerd.v1.StopRequest.grace:type_name -> google.protobuf.Duration
-	55, // 10: schedulerd.v1.StopResponse.duration:type_name -> google.protobuf.Duration
-	8,  // 11: schedulerd.v1.WatchStatusRequest.filter:type_name -> schedulerd.v1.FlowFilter
-	55, // 12: schedulerd.v1.WatchStatusRequest.min_interval:type_name -> google.protobuf.Duration
-	17, // 13: schedulerd.v1.WatchStatusResponse.changes:type_name -> schedulerd.v1.FlowChange
-	1,  // 14: schedulerd.v1.FlowChange.type:type_name -> schedulerd.v1.FlowChangeType
-	53, // 15: schedulerd.v1.FlowChange.flow:type_name -> schedulerd.v1.FlowInfo
-	53, // 16: schedulerd.v1.CancelFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
-	53, // 17: schedulerd.v1.PauseFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
-	56, // 18: schedulerd.v1.ResumeFlowRequest.catch_up:type_name -> schedulerd.v1.CatchUpMode
-	53, // 19: schedulerd.v1.ResumeFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
-	57, // 20: schedulerd.v1.PreviewRequest.schedule:type_name -> schedulerd.v1.Schedule
-	58, // 21: schedulerd.v1.PreviewRequest.from:type_name -> google.protobuf.Timestamp
-	58, // 22: schedulerd.v1.PreviewResponse.fire_times:type_name -> google.protobuf.Timestamp
-	26, // 23: schedulerd.v1.ValidateFlowsRequest.sources:type_name -> schedulerd.v1.FlowsSource
-	29, // 24: schedulerd.v1.ValidateFlowsResponse.faults:type_name -> schedulerd.v1.Fault
-	26, // 25: schedulerd.v1.ApplyFlowsRequest.sources:type_name -> schedulerd.v1.FlowsSource
-	32, // 26: schedulerd.v1.ApplyFlowsResponse.changes:type_name -> schedulerd.v1.DefinitionChange
-	2,  // 27: schedulerd.v1.DefinitionChange.type:type_name -> schedulerd.v1.DefinitionChangeType
-	59, // 28: schedulerd.v1.GetFlowResponse.flow:type_name -> schedulerd.v1.Flow
-	60, // 29: schedulerd.v1.GetFlowResponse.origin:type_name -> schedulerd.v1.FlowOrigin
-	61, // 30: schedulerd.v1.ListRunsRequest.outcomes:type_name -> schedulerd.v1.Outcome
-	3,  // 31: schedulerd.v1.ListRunsRequest.view:type_name -> schedulerd.v1.RunView
-	52, // 32: schedulerd.v1.ListRunsResponse.runs:type_name -> schedulerd.v1.Run
-	52, // 33: schedulerd.v1.GetRunResponse.run:type_name -> schedulerd.v1.Run
-	62, // 34: schedulerd.v1.WatchRunResponse.events:type_name -> schedulerd.v1.RunEvent
-	52, // 35: schedulerd.v1.WatchRunResponse.run:type_name -> schedulerd.v1.Run
-	45, // 36: schedulerd.v1.TailLogsResponse.lines:type_name -> schedulerd.v1.LogLine
-	58, // 37: schedulerd.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	58, // 38: schedulerd.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
-	55, // 39: schedulerd.v1.GetServerInfoResponse.oldest_due:type_name -> google.protobuf.Duration
-	58, // 40: schedulerd.v1.GetServerInfoResponse.server_time:type_name -> google.protobuf.Timestamp
-	63, // 41: schedulerd.v1.TriggerRequest.ParamsEntry.value:type_name -> google.protobuf.Value
-	4,  // 42: schedulerd.v1.SchedulerService.Trigger:input_type -> schedulerd.v1.TriggerRequest
-	6,  // 43: schedulerd.v1.SchedulerService.Status:input_type -> schedulerd.v1.StatusRequest
-	9,  // 44: schedulerd.v1.SchedulerService.List:input_type -> schedulerd.v1.ListRequest
-	11, // 45: schedulerd.v1.SchedulerService.ResetFlow:input_type -> schedulerd.v1.ResetFlowRequest
-	13, // 46: schedulerd.v1.SchedulerService.Stop:input_type -> schedulerd.v1.StopRequest
-	15, // 47: schedulerd.v1.SchedulerService.WatchStatus:input_type -> schedulerd.v1.WatchStatusRequest
-	18, // 48: schedulerd.v1.SchedulerService.CancelFlow:input_type -> schedulerd.v1.CancelFlowRequest
-	20, // 49: schedulerd.v1.SchedulerService.PauseFlow:input_type -> schedulerd.v1.PauseFlowRequest
-	22, // 50: schedulerd.v1.SchedulerService.ResumeFlow:input_type -> schedulerd.v1.ResumeFlowRequest
-	24, // 51: schedulerd.v1.SchedulerService.Preview:input_type -> schedulerd.v1.PreviewRequest
-	27, // 52: schedulerd.v1.SchedulerService.ValidateFlows:input_type -> schedulerd.v1.ValidateFlowsRequest
-	30, // 53: schedulerd.v1.SchedulerService.ApplyFlows:input_type -> schedulerd.v1.ApplyFlowsRequest
-	33, // 54: schedulerd.v1.SchedulerService.GetFlow:input_type -> schedulerd.v1.GetFlowRequest
-	35, // 55: schedulerd.v1.SchedulerService.DeleteFlow:input_type -> schedulerd.v1.DeleteFlowRequest
-	37, // 56: schedulerd.v1.SchedulerService.ListRuns:input_type -> schedulerd.v1.ListRunsRequest
-	39, // 57: schedulerd.v1.SchedulerService.GetRun:input_type -> schedulerd.v1.GetRunRequest
-	41, // 58: schedulerd.v1.SchedulerService.WatchRun:input_type -> schedulerd.v1.WatchRunRequest
-	43, // 59: schedulerd.v1.SchedulerService.TailLogs:input_type -> schedulerd.v1.TailLogsRequest
-	46, // 60: schedulerd.v1.SchedulerService.Backup:input_type -> schedulerd.v1.BackupRequest
-	48, // 61: schedulerd.v1.SchedulerService.GetServerInfo:input_type -> schedulerd.v1.GetServerInfoRequest
-	5,  // 62: schedulerd.v1.SchedulerService.Trigger:output_type -> schedulerd.v1.TriggerResponse
-	7,  // 63: schedulerd.v1.SchedulerService.Status:output_type -> schedulerd.v1.StatusResponse
-	10, // 64: schedulerd.v1.SchedulerService.List:output_type -> schedulerd.v1.ListResponse
-	12, // 65: schedulerd.v1.SchedulerService.ResetFlow:output_type -> schedulerd.v1.ResetFlowResponse
-	14, // 66: schedulerd.v1.SchedulerService.Stop:output_type -> schedulerd.v1.StopResponse
-	16, // 67: schedulerd.v1.SchedulerService.WatchStatus:output_type -> schedulerd.v1.WatchStatusResponse
-	19, // 68: schedulerd.v1.SchedulerService.CancelFlow:output_type -> schedulerd.v1.CancelFlowResponse
-	21, // 69: schedulerd.v1.SchedulerService.PauseFlow:output_type -> schedulerd.v1.PauseFlowResponse
-	23, // 70: schedulerd.v1.SchedulerService.ResumeFlow:output_type -> schedulerd.v1.ResumeFlowResponse
-	25, // 71: schedulerd.v1.SchedulerService.Preview:output_type -> schedulerd.v1.PreviewResponse
-	28, // 72: schedulerd.v1.SchedulerService.ValidateFlows:output_type -> schedulerd.v1.ValidateFlowsResponse
-	31, // 73: schedulerd.v1.SchedulerService.ApplyFlows:output_type -> schedulerd.v1.ApplyFlowsResponse
-	34, // 74: schedulerd.v1.SchedulerService.GetFlow:output_type -> schedulerd.v1.GetFlowResponse
-	36, // 75: schedulerd.v1.SchedulerService.DeleteFlow:output_type -> schedulerd.v1.DeleteFlowResponse
-	38, // 76: schedulerd.v1.SchedulerService.ListRuns:output_type -> schedulerd.v1.ListRunsResponse
-	40, // 77: schedulerd.v1.SchedulerService.GetRun:output_type -> schedulerd.v1.GetRunResponse
-	42, // 78: schedulerd.v1.SchedulerService.WatchRun:output_type -> schedulerd.v1.WatchRunResponse
-	44, // 79: schedulerd.v1.SchedulerService.TailLogs:output_type -> schedulerd.v1.TailLogsResponse
-	47, // 80: schedulerd.v1.SchedulerService.Backup:output_type -> schedulerd.v1.BackupResponse
-	49, // 81: schedulerd.v1.SchedulerService.GetServerInfo:output_type -> schedulerd.v1.GetServerInfoResponse
-	62, // [62:82] is the sub-list for method output_type
-	42, // [42:62] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	54, // 3: schedulerd.v1.StatusResponse.guards:type_name -> schedulerd.v1.GuardInfo
+	51, // 4: schedulerd.v1.FlowFilter.labels:type_name -> schedulerd.v1.FlowFilter.LabelsEntry
+	55, // 5: schedulerd.v1.FlowFilter.statuses:type_name -> schedulerd.v1.FlowStatus
+	8,  // 6: schedulerd.v1.ListRequest.filter:type_name -> schedulerd.v1.FlowFilter
+	0,  // 7: schedulerd.v1.ListRequest.view:type_name -> schedulerd.v1.FlowView
+	53, // 8: schedulerd.v1.ListResponse.flows:type_name -> schedulerd.v1.FlowInfo
+	53, // 9: schedulerd.v1.ResetFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
+	56, // 10: schedulerd.v1.StopRequest.grace:type_name -> google.protobuf.Duration
+	56, // 11: schedulerd.v1.StopResponse.duration:type_name -> google.protobuf.Duration
+	8,  // 12: schedulerd.v1.WatchStatusRequest.filter:type_name -> schedulerd.v1.FlowFilter
+	56, // 13: schedulerd.v1.WatchStatusRequest.min_interval:type_name -> google.protobuf.Duration
+	17, // 14: schedulerd.v1.WatchStatusResponse.changes:type_name -> schedulerd.v1.FlowChange
+	1,  // 15: schedulerd.v1.FlowChange.type:type_name -> schedulerd.v1.FlowChangeType
+	53, // 16: schedulerd.v1.FlowChange.flow:type_name -> schedulerd.v1.FlowInfo
+	53, // 17: schedulerd.v1.CancelFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
+	53, // 18: schedulerd.v1.PauseFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
+	57, // 19: schedulerd.v1.ResumeFlowRequest.catch_up:type_name -> schedulerd.v1.CatchUpMode
+	53, // 20: schedulerd.v1.ResumeFlowResponse.flow:type_name -> schedulerd.v1.FlowInfo
+	58, // 21: schedulerd.v1.PreviewRequest.schedule:type_name -> schedulerd.v1.Schedule
+	59, // 22: schedulerd.v1.PreviewRequest.from:type_name -> google.protobuf.Timestamp
+	59, // 23: schedulerd.v1.PreviewResponse.fire_times:type_name -> google.protobuf.Timestamp
+	26, // 24: schedulerd.v1.ValidateFlowsRequest.sources:type_name -> schedulerd.v1.FlowsSource
+	29, // 25: schedulerd.v1.ValidateFlowsResponse.faults:type_name -> schedulerd.v1.Fault
+	26, // 26: schedulerd.v1.ApplyFlowsRequest.sources:type_name -> schedulerd.v1.FlowsSource
+	32, // 27: schedulerd.v1.ApplyFlowsResponse.changes:type_name -> schedulerd.v1.DefinitionChange
+	2,  // 28: schedulerd.v1.DefinitionChange.type:type_name -> schedulerd.v1.DefinitionChangeType
+	60, // 29: schedulerd.v1.GetFlowResponse.flow:type_name -> schedulerd.v1.Flow
+	61, // 30: schedulerd.v1.GetFlowResponse.origin:type_name -> schedulerd.v1.FlowOrigin
+	62, // 31: schedulerd.v1.ListRunsRequest.outcomes:type_name -> schedulerd.v1.Outcome
+	3,  // 32: schedulerd.v1.ListRunsRequest.view:type_name -> schedulerd.v1.RunView
+	52, // 33: schedulerd.v1.ListRunsResponse.runs:type_name -> schedulerd.v1.Run
+	52, // 34: schedulerd.v1.GetRunResponse.run:type_name -> schedulerd.v1.Run
+	63, // 35: schedulerd.v1.WatchRunResponse.events:type_name -> schedulerd.v1.RunEvent
+	52, // 36: schedulerd.v1.WatchRunResponse.run:type_name -> schedulerd.v1.Run
+	45, // 37: schedulerd.v1.TailLogsResponse.lines:type_name -> schedulerd.v1.LogLine
+	59, // 38: schedulerd.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	59, // 39: schedulerd.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	56, // 40: schedulerd.v1.GetServerInfoResponse.oldest_due:type_name -> google.protobuf.Duration
+	59, // 41: schedulerd.v1.GetServerInfoResponse.server_time:type_name -> google.protobuf.Timestamp
+	64, // 42: schedulerd.v1.TriggerRequest.ParamsEntry.value:type_name -> google.protobuf.Value
+	4,  // 43: schedulerd.v1.SchedulerService.Trigger:input_type -> schedulerd.v1.TriggerRequest
+	6,  // 44: schedulerd.v1.SchedulerService.Status:input_type -> schedulerd.v1.StatusRequest
+	9,  // 45: schedulerd.v1.SchedulerService.List:input_type -> schedulerd.v1.ListRequest
+	11, // 46: schedulerd.v1.SchedulerService.ResetFlow:input_type -> schedulerd.v1.ResetFlowRequest
+	13, // 47: schedulerd.v1.SchedulerService.Stop:input_type -> schedulerd.v1.StopRequest
+	15, // 48: schedulerd.v1.SchedulerService.WatchStatus:input_type -> schedulerd.v1.WatchStatusRequest
+	18, // 49: schedulerd.v1.SchedulerService.CancelFlow:input_type -> schedulerd.v1.CancelFlowRequest
+	20, // 50: schedulerd.v1.SchedulerService.PauseFlow:input_type -> schedulerd.v1.PauseFlowRequest
+	22, // 51: schedulerd.v1.SchedulerService.ResumeFlow:input_type -> schedulerd.v1.ResumeFlowRequest
+	24, // 52: schedulerd.v1.SchedulerService.Preview:input_type -> schedulerd.v1.PreviewRequest
+	27, // 53: schedulerd.v1.SchedulerService.ValidateFlows:input_type -> schedulerd.v1.ValidateFlowsRequest
+	30, // 54: schedulerd.v1.SchedulerService.ApplyFlows:input_type -> schedulerd.v1.ApplyFlowsRequest
+	33, // 55: schedulerd.v1.SchedulerService.GetFlow:input_type -> schedulerd.v1.GetFlowRequest
+	35, // 56: schedulerd.v1.SchedulerService.DeleteFlow:input_type -> schedulerd.v1.DeleteFlowRequest
+	37, // 57: schedulerd.v1.SchedulerService.ListRuns:input_type -> schedulerd.v1.ListRunsRequest
+	39, // 58: schedulerd.v1.SchedulerService.GetRun:input_type -> schedulerd.v1.GetRunRequest
+	41, // 59: schedulerd.v1.SchedulerService.WatchRun:input_type -> schedulerd.v1.WatchRunRequest
+	43, // 60: schedulerd.v1.SchedulerService.TailLogs:input_type -> schedulerd.v1.TailLogsRequest
+	46, // 61: schedulerd.v1.SchedulerService.Backup:input_type -> schedulerd.v1.BackupRequest
+	48, // 62: schedulerd.v1.SchedulerService.GetServerInfo:input_type -> schedulerd.v1.GetServerInfoRequest
+	5,  // 63: schedulerd.v1.SchedulerService.Trigger:output_type -> schedulerd.v1.TriggerResponse
+	7,  // 64: schedulerd.v1.SchedulerService.Status:output_type -> schedulerd.v1.StatusResponse
+	10, // 65: schedulerd.v1.SchedulerService.List:output_type -> schedulerd.v1.ListResponse
+	12, // 66: schedulerd.v1.SchedulerService.ResetFlow:output_type -> schedulerd.v1.ResetFlowResponse
+	14, // 67: schedulerd.v1.SchedulerService.Stop:output_type -> schedulerd.v1.StopResponse
+	16, // 68: schedulerd.v1.SchedulerService.WatchStatus:output_type -> schedulerd.v1.WatchStatusResponse
+	19, // 69: schedulerd.v1.SchedulerService.CancelFlow:output_type -> schedulerd.v1.CancelFlowResponse
+	21, // 70: schedulerd.v1.SchedulerService.PauseFlow:output_type -> schedulerd.v1.PauseFlowResponse
+	23, // 71: schedulerd.v1.SchedulerService.ResumeFlow:output_type -> schedulerd.v1.ResumeFlowResponse
+	25, // 72: schedulerd.v1.SchedulerService.Preview:output_type -> schedulerd.v1.PreviewResponse
+	28, // 73: schedulerd.v1.SchedulerService.ValidateFlows:output_type -> schedulerd.v1.ValidateFlowsResponse
+	31, // 74: schedulerd.v1.SchedulerService.ApplyFlows:output_type -> schedulerd.v1.ApplyFlowsResponse
+	34, // 75: schedulerd.v1.SchedulerService.GetFlow:output_type -> schedulerd.v1.GetFlowResponse
+	36, // 76: schedulerd.v1.SchedulerService.DeleteFlow:output_type -> schedulerd.v1.DeleteFlowResponse
+	38, // 77: schedulerd.v1.SchedulerService.ListRuns:output_type -> schedulerd.v1.ListRunsResponse
+	40, // 78: schedulerd.v1.SchedulerService.GetRun:output_type -> schedulerd.v1.GetRunResponse
+	42, // 79: schedulerd.v1.SchedulerService.WatchRun:output_type -> schedulerd.v1.WatchRunResponse
+	44, // 80: schedulerd.v1.SchedulerService.TailLogs:output_type -> schedulerd.v1.TailLogsResponse
+	47, // 81: schedulerd.v1.SchedulerService.Backup:output_type -> schedulerd.v1.BackupResponse
+	49, // 82: schedulerd.v1.SchedulerService.GetServerInfo:output_type -> schedulerd.v1.GetServerInfoResponse
+	63, // [63:83] is the sub-list for method output_type
+	43, // [43:63] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_schedulerd_v1_scheduler_service_proto_init() }
@@ -3503,6 +3515,7 @@ func file_schedulerd_v1_scheduler_service_proto_init() {
 		return
 	}
 	file_schedulerd_v1_flow_proto_init()
+	file_schedulerd_v1_resource_proto_init()
 	file_schedulerd_v1_run_proto_init()
 	file_schedulerd_v1_schedule_proto_init()
 	file_schedulerd_v1_scheduler_service_proto_msgTypes[20].OneofWrappers = []any{
