@@ -71,7 +71,7 @@ bench-quick: build ## The same, short: a smoke test of the benchmarks
 
 .PHONY: simulate
 simulate: ## Run the engine through years of random flows, failures and crashes
-	go test -count=1 -timeout=20m -run=Simulation -v ./internal/core/...
+	SCHEDULERD_SIMULATE=$${SCHEDULERD_SIMULATE:-10m} go test -count=1 -timeout=0 -run=Simulation -v ./internal/core/simtest
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (10s)

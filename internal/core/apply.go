@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	storev1 "github.com/schedulerd/schedulerd/gen/go/schedulerd/store/v1"
 	"github.com/schedulerd/schedulerd/internal/core/flow"
@@ -15,8 +17,11 @@ import (
 
 // check tells what the engine cannot take.
 func (f *Flow) check() error {
-	if f == nil || f.ID == "" {
+	switch {
+	case f == nil || f.ID == "":
 		return errors.New("a flow without an id")
+	case strings.ContainsRune(f.ID, 0) || !utf8.ValidString(f.ID):
+		return fmt.Errorf("the id %q is not text that a key can hold", f.ID)
 	}
 	if err := f.runnable(); err != nil {
 		return fmt.Errorf("flow %q: %w", f.ID, err)
@@ -360,7 +365,8 @@ func (e *engine) remove(en *entry) {
 	if len(e.tombstones) > maxTombstones {
 		oldest := e.tombstones[0]
 		e.tombstones = e.tombstones[1:]
-		if oldest.deleted && oldest.settled() {
+		// A flow that came back and went again is there twice: the entry may be another one by now.
+		if oldest.deleted && oldest.settled() && e.index.get(oldest.id) == oldest {
 			e.index.remove(oldest.id)
 			e.remember(oldest.shard, key(stateKey, oldest.id), nil)
 			e.horizon.Store(max(e.horizon.Load(), oldest.published.Load().Revision))

@@ -106,7 +106,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	defer s.Close()
 	work := task(func(ctx context.Context, _ *workflow.Invocation) (workflow.Result, error) {
 		select {
-		case <-time.After(time.Duration(rand.IntN(3000)) * time.Microsecond):
+		case <-time.After(time.Duration(rand.IntN(500)) * time.Microsecond):
 		case <-ctx.Done():
 			return workflow.Result{}, context.Cause(ctx)
 		}
@@ -159,6 +159,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	client := func(number int) {
 		for n := range calls {
 			id := fmt.Sprintf("f%d", rand.IntN(flows))
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond) // so that runs end meanwhile
 			at := time.Since(began)
 			switch rand.IntN(8) {
 			case 0, 1, 2:

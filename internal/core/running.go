@@ -212,7 +212,8 @@ func (r *Running) WatchRun(ctx context.Context, id string) (*RunWatch, error) {
 	return w, nil
 }
 
-// Next gives events not given before. The run comes with the first answer, and with the last, ended; after that Next gives io.EOF.
+// Next gives events not given before. The run comes with the first answer, and with the last, ended; after that Next gives io.EOF. If
+// the scheduler stops before the run has ended, it gives ErrWatchEnded.
 func (w *RunWatch) Next(ctx context.Context) (events []workflow.Event, run *Run, err error) {
 	if w.ended {
 		return nil, nil, io.EOF
@@ -234,6 +235,8 @@ func (w *RunWatch) Next(ctx context.Context) (events []workflow.Event, run *Run,
 		}
 		select {
 		case <-more:
+		case <-w.run.engine.over: // the run outlived its scheduler
+			return nil, nil, ErrWatchEnded
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}
