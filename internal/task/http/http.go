@@ -21,6 +21,7 @@ import (
 	"github.com/schedulerd/schedulerd/internal/fault"
 	"github.com/schedulerd/schedulerd/internal/task"
 	"github.com/schedulerd/schedulerd/internal/task/failure"
+	"github.com/schedulerd/schedulerd/internal/task/secret"
 	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -216,7 +217,7 @@ func (c *call) call(ctx context.Context, in *workflow.Invocation) (map[string]an
 }
 
 // request gives the request of a call, and the secrets in it.
-func (c *call) request(ctx context.Context, in *workflow.Invocation, target *Target) (*nethttp.Request, secrets, error) {
+func (c *call) request(ctx context.Context, in *workflow.Invocation, target *Target) (*nethttp.Request, secret.Texts, error) {
 	text, err := c.url.String(in.Scope)
 	if err != nil {
 		return nil, nil, failure.Expression("url", err)
@@ -248,7 +249,7 @@ func (c *call) request(ctx context.Context, in *workflow.Invocation, target *Tar
 	if c.inject != nil {
 		c.inject(ctx, request.Header)
 	}
-	hidden := secrets{}
+	hidden := secret.Texts{}
 	set := func(templates map[string]*expr.Template, scope *workflow.Scope) error {
 		for _, name := range slices.Sorted(maps.Keys(templates)) {
 			value, err := templates[name].String(scope)
@@ -259,7 +260,7 @@ func (c *call) request(ctx context.Context, in *workflow.Invocation, target *Tar
 				return failure.Permanent("request", "%s has characters that a header cannot have, such as a line end", fault.Key("headers", name))
 			}
 			if templates[name].Secret() {
-				hidden.add(value)
+				hidden.Add(value)
 			}
 			if name == "Host" {
 				request.Host = value

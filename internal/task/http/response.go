@@ -16,6 +16,7 @@ import (
 
 	"github.com/schedulerd/schedulerd/internal/core/workflow"
 	"github.com/schedulerd/schedulerd/internal/task/failure"
+	"github.com/schedulerd/schedulerd/internal/task/secret"
 )
 
 // Bounds of what is taken from a response.
@@ -32,7 +33,7 @@ const (
 var told = []string{"Content-Type", "Date", "Etag", "Last-Modified", "Link", "Location", "Retry-After", "X-Request-Id"}
 
 // receive makes a result of a response.
-func (c *call) receive(r *nethttp.Response, hidden secrets) (map[string]any, error) {
+func (c *call) receive(r *nethttp.Response, hidden secret.Texts) (map[string]any, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, c.maxResponseBytes+1))
 	switch {
 	case err != nil:
@@ -43,7 +44,7 @@ func (c *call) receive(r *nethttp.Response, hidden secrets) (map[string]any, err
 	headers := map[string]any{}
 	for _, name := range told {
 		if value := strings.Join(r.Header.Values(name), ", "); value != "" && len(value) <= maxHeader && utf8.ValidString(value) {
-			headers[strings.ToLower(name)] = hidden.scrub(value)
+			headers[strings.ToLower(name)] = hidden.Scrub(value)
 		}
 	}
 	result := map[string]any{"status": float64(r.StatusCode), "headers": headers}
@@ -53,9 +54,9 @@ func (c *call) receive(r *nethttp.Response, hidden secrets) (map[string]any, err
 		if err := json.Unmarshal(body, &value); err != nil {
 			return nil, failure.Permanent("response", "the response says it is JSON, and is not: %w", err)
 		}
-		result["json"] = hidden.scrubValue(value)
+		result["json"] = hidden.ScrubValue(value)
 	case utf8.Valid(body):
-		text := hidden.scrub(string(body))
+		text := hidden.Scrub(string(body))
 		result["body"], result["truncated"] = shortened(text, maxBody)
 	default:
 		const most = maxBody / 4 * 3
@@ -72,7 +73,7 @@ func (c *call) succeeded(status int) bool {
 }
 
 // failed is the failure that a response stands for.
-func failed(r *nethttp.Response, hidden secrets) error {
+func failed(r *nethttp.Response, hidden secret.Texts) error {
 	text := fmt.Sprintf("status %d %s", r.StatusCode, nethttp.StatusText(r.StatusCode))
 	body, _ := io.ReadAll(io.LimitReader(r.Body, maxDrain)) // all of a short one, so that the connection can be used again
 	if excerpt := excerptOf(mediaType(r), body, hidden); excerpt != "" {
@@ -123,11 +124,11 @@ func mediaType(r *nethttp.Response) string {
 }
 
 // excerptOf is the beginning of a body that tells a reader something, in one line.
-func excerptOf(media string, body []byte, hidden secrets) string {
+func excerptOf(media string, body []byte, hidden secret.Texts) string {
 	if !isJSON(media) && media != "text/plain" || !utf8.Valid(body) {
 		return "" // a page of HTML says less than its status
 	}
-	text := strings.Join(strings.Fields(hidden.scrub(string(body))), " ")
+	text := strings.Join(strings.Fields(hidden.Scrub(string(body))), " ")
 	if short, cut := shortened(text, maxExcerpt); cut {
 		return short + "…"
 	}
@@ -143,50 +144,4 @@ func shortened(text string, most int) (short string, cut bool) {
 		most--
 	}
 	return text[:most], true
-}
-
-// secrets are texts that must not be stored or told.
-type secrets []string
-
-// leastSecret is the length of the shortest secret that is searched for. Shorter ones are found in everything.
-const leastSecret = 6
-
-// add takes the value of a header, and its last word: of "Bearer x" that is what matters.
-func (s *secrets) add(value string) {
-	words := strings.Fields(value)
-	for _, text := range append([]string{value}, words[max(0, len(words)-1):]...) {
-		if len(text) >= leastSecret {
-			*s = append(*s, text)
-		}
-	}
-}
-
-// scrub takes the secrets out of a text.
-func (s secrets) scrub(text string) string {
-	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, "[secret]")
-	}
-	return text
-}
-
-// scrubValue takes the secrets out of the texts of a JSON value.
-func (s secrets) scrubValue(v any) any {
-	if len(s) == 0 {
-		return v
-	}
-	switch v := v.(type) {
-	case string:
-		return s.scrub(v)
-	case []any:
-		for i := range v {
-			v[i] = s.scrubValue(v[i])
-		}
-	case map[string]any:
-		object := make(map[string]any, len(v))
-		for key, value := range v {
-			object[s.scrub(key)] = s.scrubValue(value)
-		}
-		return object
-	}
-	return v
 }

@@ -22,3 +22,19 @@ func TestScrub(t *testing.T) {
 		t.Errorf("without secrets: %v", got)
 	}
 }
+
+func TestScrubHeaders(t *testing.T) {
+	var s Texts
+	s.Add("Bearer abcdef123")
+	s.Add("x=1") // too short to search for
+	s.Add("")
+	got := s.ScrubValue(map[string]any{
+		"abcdef123": []any{"is abcdef123.", 1.0, nil, map[string]any{"header": "Bearer abcdef123", "x=1": "x=1"}},
+	})
+	want := map[string]any{
+		"[secret]": []any{"is [secret].", 1.0, nil, map[string]any{"header": "[secret]", "x=1": "x=1"}},
+	}
+	if !reflect.DeepEqual(got, any(want)) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
